@@ -1,0 +1,107 @@
+"""Checks of parameters, each with one clear sentence when it fails."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from fedgem.errors import InputError
+from fedgem.inputs import Inputs
+from fedgem.typing import Array
+
+
+def require(name: str, value: Any, expected: str, holds: bool) -> None:
+    """Refuse a parameter's value unless it is as expected."""
+    if not holds:
+        raise InputError(f"{name}: found {value!r}, expected {expected}.")
+
+
+def is_whole(value: Any) -> bool:
+    """Tell whether a value is a whole number."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a value is a finite number."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def by_client(given: Any, names: Sequence[str], parameter: str) -> dict[str, Any]:
+    """Return a parameter's value for each client, given for each in order or by name."""
+    if isinstance(given, Mapping):
+        for name in names:
+            require(
+                parameter, sorted(map(str, given)), f"a value for client {name!r}", name in given
+            )
+        return {name: given[name] for name in names}
+    is_sequence = isinstance(given, (Sequence, np.ndarray)) and not isinstance(given, str)
+    require(parameter, given, "one value, or one for each client", is_sequence)
+    require(
+        parameter,
+        f"{len(given)} values",
+        f"one for each of {len(names)} clients",
+        len(given) == len(names),
+    )
+    return dict(zip(names, given, strict=True))
+
+
+def component_weights(n_local_components: Any, weights: Any, inputs: Inputs) -> dict[str, Array]:
+    """Return the fixed weights of every client's components; they also say how many."""
+    names = list(inputs.rows)
+    numbers: dict[str, Any] = (
+        dict.fromkeys(names, n_local_components)
+        if isinstance(n_local_components, Real)
+        else by_client(n_local_components, names, "n_local_components")
+    )
+    found: dict[str, Array] = {}
+    for name, number in numbers.items():
+        expected = "a whole number from 1"
+        holds = is_whole(number) and number >= 1
+        require(f"Client {name!r}, n_local_components", number, expected, holds)
+        n_rows = inputs.rows[name].shape[0]
+        if n_rows < number:
+            raise InputError(
+                f"Client {name!r}: found n_samples={n_rows}, expected at least one row for each "
+                f"of its {number} components."
+            )
+        found[name] = np.full(number, 1 / number)
+    if weights is None:
+        return found
+    for name, given in by_client(weights, names, "weights").items():
+        number = len(found[name])
+        found[name] = np.asarray(given, dtype=np.float64)
+        holds = found[name].shape == (number,) and bool(
+            np.all(found[name] >= 0) and math.isclose(found[name].sum(), 1, abs_tol=1e-6)
+        )
+        expected = f"{number} numbers from 0 that add up to 1"
+        require(f"Client {name!r}, weights", found[name].tolist(), expected, holds)
+    return found
+
+
+def final_radii(given: Any, names: Sequence[str], sizes: Iterable[int]) -> Array:
+    """Return the given final radius of every component: one for all, or by client."""
+    values = (
+        dict.fromkeys(names, given) if is_number(given) else by_client(given, names, "final_radius")
+    )
+    parts = []
+    for name, size in zip(names, sizes, strict=True):
+        radii = np.asarray(values[name], dtype=np.float64)
+        holds = radii.shape in ((), (size,)) and bool(np.all(radii >= 0))
+        expected = f"one number from 0, or one for each of {size} components"
+        require(f"Client {name!r}, final_radius", radii.tolist(), expected, holds)
+        parts.append(np.broadcast_to(radii, size))
+    return np.concatenate(parts)
+
+
+def refuse_constant_columns(mean: Array, scale: Array, names: Sequence[str] | None) -> None:
+    """Refuse features that have one value at every client: they cannot be scaled."""
+    for j in np.flatnonzero(scale == 0):
+        column = int(j) if names is None else names[int(j)]
+        raise InputError(
+            f"All clients, column {column!r}: found the value {mean[j]:g} in every row, expected "
+            "a column that varies. Leave it out."
+        )

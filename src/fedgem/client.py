@@ -1,0 +1,139 @@
+"""One client's side of a round: from its private rows and a request to a reply."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.metrics import pairwise_distances, silhouette_score
+
+from fedgem.gaussian.density import log_joint
+from fedgem.gaussian.estep import e_step
+from fedgem.gaussian.initialisation import start_means
+from fedgem.gaussian.statistics import row_statistics
+from fedgem.messages import (
+    Message,
+    MomentsReply,
+    MomentsRequest,
+    Profile,
+    ScoreReply,
+    ScoreRequest,
+    TrainReply,
+    TrainRequest,
+)
+from fedgem.rows import Rows, map_in_order
+from fedgem.typing import Array
+from fedgem.uncertainty import squared_radii
+
+# Silhouettes compare all pairs of rows; more rows than this change them by less than their noise.
+SILHOUETTE_ROWS = 500
+
+
+@dataclass(frozen=True)
+class Client:
+    """What a client holds and keeps to itself.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the federation.
+    rows : Rows
+        Its private rows.
+    weights : array of shape (K_g,)
+        The fixed weights of its components; their number is K_g.
+    seed : int
+        Of the federation; together with the name it decides every random choice of the client.
+    n_init : int
+        How many starts it tries.
+    held_out : Rows, optional
+        Rows that do not train and that scores are computed on.
+    """
+
+    name: str
+    rows: Rows
+    weights: Array
+    seed: int
+    n_init: int = 1
+    held_out: Rows | None = None
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seed and the name as numbers, for `numpy.random.default_rng`."""
+        return [self.seed, *self.name.encode()]
+
+
+def respond(client: Client, request: Message, pool: Executor | None = None) -> Message:
+    """Answer a request; the client's side of every protocol.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = Rows.from_array(np.array([[0.0], [2.0]]))
+    >>> client = Client("plant-1", rows, weights=np.ones(1), seed=0)
+    >>> respond(client, TrainRequest(1, 1, np.array([[5.0]]))).statistics.means
+    array([[1.]])
+    """
+    if isinstance(request, TrainRequest):
+        return _train(client, request, pool)
+    if isinstance(request, MomentsRequest):
+        return _moments(client, pool)
+    if isinstance(request, ScoreRequest):
+        return _score(client, request)
+    raise TypeError(f"A client has no answer to a {type(request).__name__}.")
+
+
+def _train(client: Client, request: TrainRequest, pool: Executor | None) -> TrainReply:
+    """Run S local EM steps (the client's part of Algorithm 1)."""
+    log_weights = _log(client.weights)
+    starts_itself = request.means is None
+    means = (
+        start_means(client.rows, log_weights, client.n_init, client.seeds)
+        if request.means is None
+        else request.means
+    )
+    objective = math.nan
+    for step in range(request.n_steps):
+        previous = means
+        statistics, log_likelihood = e_step(client.rows, previous, log_weights, pool)
+        means = statistics.means
+        if step == 0:
+            objective = log_likelihood / client.rows.n_kept
+    server_knows_previous = request.n_steps == 1 and not starts_itself
+    return TrainReply(
+        round=request.round,
+        objective=objective,
+        statistics=statistics,
+        squared_radii=None if server_knows_previous else squared_radii(means, previous),
+        profile=Profile(client.rows.n_kept, client.weights) if starts_itself else None,
+    )
+
+
+def _moments(client: Client, pool: Executor | None) -> MomentsReply:
+    """Describe all rows as one component."""
+    blocks = map_in_order(row_statistics, client.rows.blocks(), pool)
+    total = next(blocks)
+    for statistics in blocks:
+        total += statistics
+    return MomentsReply(total)
+
+
+def _score(client: Client, request: ScoreRequest) -> ScoreReply:
+    """Score ways to merge the client's components by the silhouette of its held-out rows."""
+    held_out = client.held_out or client.rows
+    sample = held_out.sample(SILHOUETTE_ROWS, np.random.default_rng(client.seeds))
+    component = log_joint(sample, request.means, _log(client.weights)).argmax(axis=1)
+    distances = pairwise_distances(sample)
+    scores = np.zeros(len(request.candidates))
+    for m, clusters in enumerate(request.candidates):
+        labels = clusters[component]
+        # One cluster, or every row its own, has no silhouette and counts as the neutral 0.
+        if 1 < len(np.unique(labels)) < len(labels):
+            scores[m] = silhouette_score(distances, labels, metric="precomputed")
+    return ScoreReply(held_out.n_kept, scores)
+
+
+def _log(weights: Array) -> Array:
+    with np.errstate(divide="ignore"):
+        return np.log(weights)

@@ -1,0 +1,107 @@
+"""The in-process engine: every client on a thread of this process."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, TypeVar
+
+import numpy as np
+
+from fedgem.client import Client, respond
+from fedgem.messages import Message
+
+
+class Task(Protocol):
+    """What an engine runs: a state of the server."""
+
+    @property
+    def round(self) -> int:
+        """The round that comes next."""
+
+    def requests(self) -> Mapping[str, Message]:
+        """Return the next request to each client; none when the task is done."""
+
+    def advance(self, replies: Mapping[str, Any], seconds: float) -> Self:
+        """Return the state that follows on these replies."""
+
+
+State = TypeVar("State", bound=Task)
+
+
+@dataclass(frozen=True)
+class LocalEngine:
+    """Run a federation inside one process.
+
+    Parameters
+    ----------
+    n_jobs : int, optional
+        Threads; every core by default. The result has the same bits with any number of them.
+    participation : float
+        The share of the clients that answer in a round, drawn at random each time.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedgem import FedGEM
+    >>> clients = [np.random.default_rng(g).normal(size=(50, 2)) for g in range(4)]
+    >>> engine = LocalEngine(n_jobs=2, participation=0.5)
+    >>> FedGEM(engine=engine, random_state=0).fit(clients).means_.shape[1]
+    2
+    """
+
+    n_jobs: int | None = None
+    participation: float = 1.0
+
+    def run(
+        self,
+        state: State,
+        clients: Mapping[str, Client],
+        *,
+        seed: int = 0,
+        on_round: Callable[[State], None] | None = None,
+    ) -> State:
+        """Carry requests and replies between a server state and the clients until it is done.
+
+        Parameters
+        ----------
+        state : a state of the server
+            Where to begin; a saved one goes on where it was saved.
+        clients : dict of str to Client
+            All clients, by name.
+        seed : int
+            Draws who takes part.
+        on_round : callable, optional
+            Called with the new state after every round; what it raises ends the run.
+        """
+        # Clients wait for the blocks of their rows, blocks wait for nobody: two pools cannot
+        # deadlock, and the second is the one that computes.
+        n_jobs = self.n_jobs or os.cpu_count() or 1
+        with ThreadPoolExecutor(n_jobs) as for_clients, ThreadPoolExecutor(n_jobs) as for_blocks:
+            while requests := state.requests():
+                begin = time.perf_counter()
+                names = self._present(list(requests), [seed, state.round])
+                futures = {
+                    name: for_clients.submit(respond, clients[name], requests[name], for_blocks)
+                    for name in names
+                }
+                try:
+                    replies = {name: future.result() for name, future in futures.items()}
+                except BaseException:  # Ctrl-C among them: start nothing more
+                    for_clients.shutdown(wait=False, cancel_futures=True)
+                    raise
+                state = state.advance(replies, time.perf_counter() - begin)
+                if on_round is not None:
+                    on_round(state)
+        return state
+
+    def _present(self, names: list[str], seeds: list[int]) -> list[str]:
+        if self.participation >= 1:
+            return names
+        rng = np.random.default_rng(seeds)
+        size = max(1, math.ceil(self.participation * len(names)))
+        return [names[i] for i in np.sort(rng.choice(len(names), size=size, replace=False))]

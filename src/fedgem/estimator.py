@@ -1,0 +1,496 @@
+"""FedGEM with the face of a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from scipy.special import logsumexp, softmax
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from fedgem import storage
+from fedgem.checks import (
+    component_weights,
+    final_radii,
+    is_number,
+    is_whole,
+    refuse_constant_columns,
+    require,
+)
+from fedgem.client import Client
+from fedgem.engines.local import LocalEngine
+from fedgem.errors import InputError
+from fedgem.gaussian.density import log_joint
+from fedgem.inputs import Inputs, collect, open_rows
+from fedgem.rows import Rows
+from fedgem.scaling import common_scale
+from fedgem.server import Clusters, Components, Round, Settings, Training, aggregate
+from fedgem.tuning import Scoring, choose_upsilon
+from fedgem.typing import Array, BoolArray, IntArray
+
+MODEL_FORMAT = "fedgem model"
+CHECKPOINT_FORMAT = "fedgem checkpoint"
+
+
+class FedGEM(ClusterMixin, BaseEstimator):
+    """Find the clusters that several clients share, their number, and who has which.
+
+    Each client fits a Gaussian mixture to its own rows; the server groups the components of
+    different clients whose uncertainty sets overlap. Only components cross between them.
+
+    Parameters
+    ----------
+    n_local_components : int, sequence or dict, default=2
+        The number of components K_g of each client: one number for all, or one for each client,
+        in order or by name.
+    weights : sequence or dict of arrays, optional
+        The fixed weights of each client's components, in order or by name; equal by default.
+    max_iter : int, default=10
+        The most rounds T of collaborative training.
+    n_init : int, default=3
+        The k-means++ starts that each client tries; it keeps the likeliest.
+    n_local_steps : int, default=1
+        The EM steps S that a client takes in a round.
+    tol : float, default=1e-4
+        Training ends early when no mean moves farther in a round than this share of the spread
+        of all means.
+    upsilon : float or "auto", default="auto"
+        How far the final aggregation reaches: two components join when the balls of squared
+        radius ``upsilon * R_min / (pi * sqrt(N))`` around their means overlap. "auto" chooses it
+        by the silhouette of rows that did not train.
+    final_radius : float, sequence or dict, optional
+        The final radii themselves, as distances: one for all components, or for each client a
+        number or one for each of its components. Takes the place of `upsilon`.
+    cannot_link : bool, default=True
+        Whether two components of one client must stay in different clusters.
+    scale : bool, default=False
+        Whether to standardise the features first, by their means and variances over all clients.
+        Identity covariances need features of comparable scale. Off here as everywhere in
+        scikit-learn; the command line turns it on. Results are in the original units either way.
+    engine : engine, optional
+        What carries the messages; in this process, on all cores, by default.
+    random_state : int, RandomState or None, default=None
+        Decides every random choice, at every client.
+    verbose : int, default=0
+        1 prints a line for every round.
+
+    Attributes
+    ----------
+    n_clusters_ : int
+        The number of clusters found.
+    means_, covariances_ : arrays of shape (K, d) and (K, d, d)
+        The clusters, the one with most rows first.
+    weights_ : array of shape (G, K)
+        Each client's share of each cluster, 0 where absent.
+    memberships_ : array of bool of shape (G, K)
+        Who has which cluster.
+    labels_ : list of arrays, or array of shape (N,)
+        The cluster of each row: one array for each client, or one in all where `fit` got one.
+    clients_ : tuple of str
+        The clients' names, in the order of `weights_`.
+    components_ : Components
+        The clients' components behind the clusters.
+    component_labels_ : array of shape (C,)
+        The cluster of each component.
+    merge_tree_ : MergeTree
+        The whole path: the number of clusters against its cost, here upsilon.
+    upsilon_ : float
+        The upsilon used, also where it was chosen; 1 where `final_radius` was given.
+    upsilon_scores_ : dict of str to array
+        What "auto" chose from: "upsilon", "n_clusters" and "silhouette".
+    history_ : tuple of Round
+        A row for each round: objective, number of super-clusters, bytes up and down, seconds.
+        ``pandas.DataFrame(model.history_)`` makes a table of it.
+    scale_ : array of shape (d,)
+        What `scale` divided each feature by; ones without it.
+    n_iter_ : int
+        The number of rounds.
+    converged_ : bool
+        Whether training ended before `max_iter`.
+    n_features_in_ : int
+        The number of features.
+    feature_names_in_ : array of shape (d,)
+        Their names, where the input had any.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedgem import FedGEM
+    >>> a = [[0.0], [0.1], [5.0], [5.1]]
+    >>> b = [[5.0], [5.2], [9.0], [9.1]]
+    >>> model = FedGEM(random_state=0).fit({"plant-a": a, "plant-b": b})
+    >>> model.n_clusters_
+    3
+    >>> model.memberships_.sum(axis=1)
+    array([2, 2])
+    """
+
+    def __init__(
+        self,
+        n_local_components: int | Sequence[int] | Mapping[str, int] = 2,
+        *,
+        weights: Sequence[Any] | Mapping[str, Any] | None = None,
+        max_iter: int = 10,
+        n_init: int = 3,
+        n_local_steps: int = 1,
+        tol: float = 1e-4,
+        upsilon: float | str = "auto",
+        final_radius: float | Sequence[Any] | Mapping[str, Any] | None = None,
+        cannot_link: bool = True,
+        scale: bool = False,
+        engine: LocalEngine | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_local_components = n_local_components
+        self.weights = weights
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.n_local_steps = n_local_steps
+        self.tol = tol
+        self.upsilon = upsilon
+        self.final_radius = final_radius
+        self.cannot_link = cannot_link
+        self.scale = scale
+        self.engine = engine
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @classmethod
+    def paper(cls, upsilon: float = 2.0, **params: Any) -> Self:
+        """Return the paper's own algorithm.
+
+        Identity covariances, fixed equal weights, a k-means++ start, T = 10 rounds of S = 1 local
+        step without an early end, and final radii by the paper's heuristic. As in the paper, two
+        components of one client may end up in one cluster; the program published with it forbids
+        that, as ``cannot_link=True`` does, and on data whose clusters touch it has to.
+
+        Parameters
+        ----------
+        upsilon : float
+            The heuristic's factor, which the paper tunes for each data set.
+        **params
+            Any other parameter.
+
+        Examples
+        --------
+        >>> FedGEM.paper(upsilon=5.0, n_local_components=3)
+        FedGEM(cannot_link=False, n_init=1, n_local_components=3, tol=0.0, upsilon=5.0)
+        """
+        preset: dict[str, Any] = {
+            "max_iter": 10,
+            "n_init": 1,
+            "n_local_steps": 1,
+            "tol": 0.0,
+            "cannot_link": False,
+        }
+        return cls(**preset | {"upsilon": upsilon} | params)
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        clients: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        callbacks: Iterable[Callable[[Round], None]] = (),
+    ) -> Self:
+        """Find the clusters.
+
+        Parameters
+        ----------
+        X : list or dict of arrays, data frames or paths, or one array or data frame
+            The rows of each client; paths name CSV, Parquet, Feather, NPY or NPZ files, of which
+            Parquet and NPY may be larger than memory. One array is one client, or several with
+            `clients`.
+        y : ignored
+        clients : array of shape (N,), optional
+            With one array, the client of each row.
+        checkpoint : path, optional
+            A file to save to after every round. If it exists, training goes on from it, to the
+            same result as if it had never stopped.
+        callbacks : iterable of callables
+            Called with each `Round` when it is over.
+        """
+        self._check_params()
+        inputs = collect(X, clients)
+        seed = int(check_random_state(self.random_state).randint(2**31))
+        weights = component_weights(self.n_local_components, self.weights, inputs)
+        training = Training(
+            tuple(inputs.rows),
+            Settings(self.max_iter, self.n_local_steps, self.tol, self.cannot_link),
+            last=self.max_iter == 0,
+        )
+        fingerprint = self._fingerprint(inputs, weights)
+        if checkpoint is not None and Path(checkpoint).exists():
+            seed, training = _resume(checkpoint, fingerprint)
+
+        engine = self.engine or LocalEngine()
+        shift: Array = np.zeros(next(iter(inputs.rows.values())).shape[1])
+        scale: Array = np.ones_like(shift)
+        rows = inputs.rows
+        if self.scale:
+            shift, scale = common_scale(rows, engine)
+            refuse_constant_columns(shift, scale, inputs.feature_names)
+            rows = {name: r.scaled(shift, scale) for name, r in rows.items()}
+        all_clients = {
+            name: Client(name, rows[name], weights[name], seed, self.n_init) for name in rows
+        }
+
+        def on_round(state: Training) -> None:
+            if checkpoint is not None:
+                content = {"fingerprint": fingerprint, "seed": seed, "training": state}
+                storage.save(checkpoint, CHECKPOINT_FORMAT, content)
+            if self.verbose:
+                row = state.history[-1]
+                print(
+                    f"round {row.round}: objective {row.objective:.6g}, "
+                    f"{row.n_clusters} super-clusters, {row.seconds:.3f} s"
+                )
+            for callback in callbacks:
+                callback(state.history[-1])
+
+        training = engine.run(training, all_clients, seed=seed, on_round=on_round)
+        clusters = self._aggregate(training, all_clients, engine, seed)
+
+        self.n_features_in_ = len(shift)
+        if inputs.feature_names is not None:
+            self.feature_names_in_ = np.array(inputs.feature_names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        self.n_clusters_ = len(clusters.means)
+        self.means_ = (clusters.means * scale + shift).astype(inputs.dtype)
+        self.weights_ = clusters.weights
+        self.memberships_: BoolArray = clusters.weights > 0
+        self.component_labels_ = clusters.of_components
+        self.scale_ = scale.astype(inputs.dtype)
+        self.covariances_ = np.tile(np.diag(np.square(self.scale_)), (self.n_clusters_, 1, 1))
+        self.history_ = training.history
+        self.n_iter_ = len(training.history)
+        self.converged_ = self.n_iter_ <= self.max_iter
+        labels = {
+            # A client that never answered has no weights of its own.
+            name: self._predict_rows(r, self._log_weights(name if name in self.clients_ else None))
+            for name, r in inputs.rows.items()
+        }
+        self.labels_: list[IntArray] | IntArray = list(labels.values())
+        if inputs.positions is not None:
+            self.labels_ = np.empty(sum(map(len, labels.values())), dtype=np.intp)
+            for name, where in inputs.positions.items():
+                self.labels_[where] = labels[name]
+        return self
+
+    def predict(self, X: Any, client: str | None = None) -> IntArray:
+        """Return the cluster of each row.
+
+        Parameters
+        ----------
+        X : array, data frame or path
+            Some rows.
+        client : str, optional
+            Whose weights to use: rows go to clusters that this client has. By default the
+            clients' weights are pooled.
+        """
+        check_is_fitted(self)
+        rows, names = open_rows(X, client or "X")
+        self._check_features(rows, names)
+        return self._predict_rows(rows, self._log_weights(client))
+
+    def predict_proba(self, X: Any, client: str | None = None) -> Array:
+        """Return each row's probability of each cluster, an array of shape (N, K).
+
+        Parameters
+        ----------
+        X, client
+            As in `predict`.
+        """
+        return np.asarray(softmax(self._joint(X, client), axis=1))
+
+    def score_samples(self, X: Any, client: str | None = None) -> Array:
+        """Return the log-likelihood of each row.
+
+        Parameters
+        ----------
+        X, client
+            As in `predict`.
+        """
+        return np.asarray(logsumexp(self._joint(X, client), axis=1))
+
+    def score(self, X: Any, y: Any = None, client: str | None = None) -> float:
+        """Return the mean log-likelihood of the rows.
+
+        Parameters
+        ----------
+        X, client
+            As in `predict`.
+        y : ignored
+        """
+        return float(self.score_samples(X, client).mean())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to a file without pickle; see `fedgem.storage` for its format.
+
+        The labels of the training rows stay out of it: they belong to the clients.
+
+        Parameters
+        ----------
+        path : path
+            Where to.
+        """
+        check_is_fitted(self)
+        params = self.get_params(deep=False) | {"engine": None}
+        if isinstance(self.random_state, np.random.RandomState):
+            params["random_state"] = None
+        fitted = {
+            name: value.tolist() if name == "feature_names_in_" else value
+            for name, value in vars(self).items()
+            if name.endswith("_") and name != "labels_"
+        }
+        storage.save(path, MODEL_FORMAT, {"params": params, "fitted": fitted})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a model that `save` wrote.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        """
+        content = storage.load(path, MODEL_FORMAT)
+        model = cls(**content["params"])
+        for name, value in content["fitted"].items():
+            setattr(model, name, np.array(value, object) if name == "feature_names_in_" else value)
+        return model
+
+    def _aggregate(
+        self,
+        training: Training,
+        clients: Mapping[str, Client],
+        engine: LocalEngine,
+        seed: int,
+    ) -> Clusters:
+        """Run the final aggregation and keep what it says."""
+        components = Components.of(training)
+        sizes = np.bincount(components.owners)
+        squared_radii = None
+        if self.final_radius is not None:
+            squared_radii = np.square(
+                final_radii(self.final_radius, components.names, sizes.tolist())
+            )
+        tree = components.merge_tree(squared_radii, cannot_link=self.cannot_link)
+        if squared_radii is not None:
+            self.upsilon_ = 1.0
+        elif self.upsilon == "auto":
+
+            def train(folded: Mapping[str, Client]) -> Components:
+                start = Training(
+                    tuple(folded), training.settings, last=training.settings.max_iter == 0
+                )
+                return Components.of(engine.run(start, folded, seed=seed))
+
+            def run(scoring: Scoring, folded: Mapping[str, Client]) -> Scoring:
+                return engine.run(scoring, folded, seed=seed)
+
+            reached = {name: clients[name] for name in components.names}
+            self.upsilon_, candidates, silhouettes = choose_upsilon(
+                reached, tree, sizes, train, run, cannot_link=self.cannot_link
+            )
+            self.upsilon_scores_ = {
+                "upsilon": candidates,
+                "n_clusters": np.array([tree.cut(u).max() + 1 for u in candidates]),
+                "silhouette": silhouettes,
+            }
+        else:
+            self.upsilon_ = float(self.upsilon)
+        clusters = aggregate(components, tree.cut(self.upsilon_))
+        self.merge_tree_ = tree
+        self.components_ = components
+        self.clients_ = components.names
+        return clusters
+
+    def _check_params(self) -> None:
+        for name, least in (("max_iter", 0), ("n_init", 1), ("n_local_steps", 1)):
+            value = getattr(self, name)
+            require(name, value, f"a whole number from {least}", is_whole(value) and value >= least)
+        require("tol", self.tol, "a number from 0", is_number(self.tol) and self.tol >= 0)
+        known = self.upsilon == "auto" or (is_number(self.upsilon) and float(self.upsilon) >= 0)
+        require("upsilon", self.upsilon, "a number from 0 or 'auto'", known)
+
+    def _fingerprint(self, inputs: Inputs, weights: Mapping[str, Array]) -> dict[str, Any]:
+        """Say what a checkpoint belongs to."""
+        return {
+            "clients": {name: list(rows.shape) for name, rows in inputs.rows.items()},
+            "weights": {name: w.tolist() for name, w in weights.items()},
+            "settings": [
+                self.max_iter,
+                self.n_init,
+                self.n_local_steps,
+                float(self.tol),
+                self.cannot_link,
+            ],
+            "scale": self.scale,
+            "random_state": self.random_state if is_whole(self.random_state) else None,
+        }
+
+    def _check_features(self, rows: Rows, names: tuple[str, ...] | None) -> None:
+        if rows.shape[1] != self.n_features_in_:
+            raise InputError(
+                f"X has {rows.shape[1]} features, but FedGEM is expecting "
+                f"{self.n_features_in_} features as input."
+            )
+        known = getattr(self, "feature_names_in_", None)
+        if names is not None and known is not None and list(names) != list(known):
+            raise InputError(
+                "The feature names should match those that were passed during fit: found "
+                f"{', '.join(names)}, expected {', '.join(known)}."
+            )
+
+    def _log_weights(self, client: str | None) -> Array:
+        if client is None:
+            weights = self.components_.n_rows @ self.weights_ / self.components_.n_rows.sum()
+        elif client in self.clients_:
+            weights = self.weights_[self.clients_.index(client)]
+        else:
+            raise InputError(
+                f"Found no client {client!r}, expected one of {', '.join(self.clients_)}."
+            )
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(weights))
+
+    def _block_joint(self, block: Array, log_weights: Array) -> Array:
+        return log_joint(block / self.scale_, self.means_ / self.scale_, log_weights)
+
+    def _joint(self, X: Any, client: str | None) -> Array:
+        """Return log(pi_k p_k(x)) of every row and cluster."""
+        check_is_fitted(self)
+        rows, names = open_rows(X, client or "X")
+        self._check_features(rows, names)
+        log_weights = self._log_weights(client)
+        joint = np.concatenate([self._block_joint(b, log_weights) for b in rows.blocks()])
+        return np.asarray(joint - np.log(self.scale_).sum())
+
+    def _predict_rows(self, rows: Rows, log_weights: Array) -> IntArray:
+        return np.concatenate(
+            [self._block_joint(b, log_weights).argmax(axis=1) for b in rows.blocks()]
+        )
+
+
+def _resume(path: str | os.PathLike[str], fingerprint: dict[str, Any]) -> tuple[int, Training]:
+    """Return the seed and the state of a checkpoint, if it belongs to this very run."""
+    content = storage.load(path, CHECKPOINT_FORMAT)
+    for key, expected in fingerprint.items():
+        # Through JSON and back, so that tuples and lists compare.
+        found = json.loads(json.dumps(content["fingerprint"][key]))
+        if found != json.loads(json.dumps(expected)):
+            raise InputError(
+                f"{path}: found the checkpoint of a run with other {key}: {found}, expected "
+                f"{expected}. Finish that run, or remove the file to start anew."
+            )
+    return content["seed"], content["training"]

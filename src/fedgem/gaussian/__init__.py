@@ -1,0 +1,1 @@
+"""The components: densities, the E-step, additive statistics, initialisation."""

@@ -1,0 +1,132 @@
+"""A client's rows, read block by block, wherever they are."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fedgem.typing import Array, BoolArray
+
+# Small enough for a core's cache to matter, large enough for Python not to. The bounds of the
+# blocks depend on nothing but the shape, so that every source and any number of threads adds
+# the same numbers in the same order.
+BLOCK_BYTES = 2**22
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+def block_length(n_features: int) -> int:
+    """Return how many rows of so many features make a block."""
+    return max(1, BLOCK_BYTES // (8 * max(1, n_features)))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The private rows of one client.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Rows and features.
+    dtype : numpy dtype
+        Of the values, float32 or float64.
+    read : callable
+        Returns an iterator over the rows in blocks of `block_length` rows; only the last may be
+        shorter.
+    shift, scale : arrays of shape (d,), optional
+        What is taken off, and what the rest is divided by, as each block is read.
+    keep : array of bool, optional
+        Which rows count; all of them by default.
+    """
+
+    shape: tuple[int, int]
+    dtype: np.dtype[np.floating[Any]]
+    read: Callable[[], Iterator[Array]]
+    shift: Array | None = None
+    scale: Array | None = None
+    keep: BoolArray | None = None
+
+    @classmethod
+    def from_array(cls, X: Array) -> Rows:
+        """Wrap an array, in memory or memory-mapped."""
+        length = block_length(X.shape[1])
+        return cls(
+            (X.shape[0], X.shape[1]),
+            X.dtype,
+            lambda: (X[start : start + length] for start in range(0, len(X), length)),
+        )
+
+    @property
+    def n_kept(self) -> int:
+        """How many rows count."""
+        return self.shape[0] if self.keep is None else int(self.keep.sum())
+
+    @property
+    def fit_one_block(self) -> bool:
+        """Whether there is nothing to spread over threads."""
+        return self.shape[0] <= block_length(self.shape[1])
+
+    def scaled(self, shift: Array, scale: Array) -> Rows:
+        """Return the same rows, scaled as they are read."""
+        return replace(self, shift=shift, scale=scale)
+
+    def blocks(self) -> Iterator[Array]:
+        """Iterate over the rows that count, in blocks of bounded size."""
+        start = 0
+        for raw in self.read():
+            block = raw
+            if self.keep is not None:
+                block = block[self.keep[start : start + len(raw)]]
+            if self.shift is not None and self.scale is not None:
+                block = ((block - self.shift) / self.scale).astype(self.dtype)
+            start += len(raw)
+            yield block
+
+    def sample(self, n: int, rng: np.random.Generator) -> Array:
+        """Return `n` of the rows, drawn without replacement, or all of them if there are fewer."""
+        n_rows = self.n_kept
+        if n >= n_rows:
+            return np.concatenate(list(self.blocks()))
+        chosen = np.sort(rng.choice(n_rows, size=n, replace=False))
+        parts, start = [], 0
+        for block in self.blocks():
+            stop = start + len(block)
+            low, high = np.searchsorted(chosen, [start, stop])
+            parts.append(block[chosen[low:high] - start])
+            start = stop
+        return np.concatenate(parts)
+
+
+def map_in_order(
+    function: Callable[[T], U], items: Iterable[T], pool: Executor | None, ahead: int = 4
+) -> Iterator[U]:
+    """Map on the threads of a pool, results in order, only `ahead` items in flight.
+
+    Unlike `Executor.map` it takes an item only when there is room for it, so that a file larger
+    than memory is never read faster than it is used.
+
+    Examples
+    --------
+    >>> list(map_in_order(abs, [-1, -2], None))
+    [1, 2]
+    """
+    if pool is None:
+        yield from map(function, items)
+        return
+    waiting: deque[Future[U]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) >= ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()

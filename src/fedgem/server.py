@@ -1,0 +1,288 @@
+"""The server's side: Algorithm 1 of the paper as a state machine.
+
+A state says which requests go out next and how it advances on the replies; it holds everything
+that a crashed server needs to go on. No client's rows come near it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fedgem.gaussian.statistics import Statistics
+from fedgem.messages import Profile, TrainReply, TrainRequest
+from fedgem.superclusters import MergeTree, heuristic_radii, merge_tree, update
+from fedgem.typing import Array, IntArray
+from fedgem.uncertainty import squared_radii
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the server needs to know about a training.
+
+    Attributes
+    ----------
+    max_iter : int
+        The number T of rounds in which the server updates the components.
+    n_steps : int
+        The number S of local EM steps in a round.
+    tol : float
+        Training ends early when no mean moves farther in a round than this share of the spread
+        of all means.
+    cannot_link : bool
+        Whether components of one client must stay apart.
+    """
+
+    max_iter: int = 10
+    n_steps: int = 1
+    tol: float = 0.0
+    cannot_link: bool = False
+
+
+@dataclass(frozen=True)
+class Round:
+    """What happened in one round; a row of `history_`.
+
+    Attributes
+    ----------
+    round : int
+        Its number, from 0.
+    objective : float
+        The clients' mean log-likelihood per row at the start of the round, weighted by rows.
+    n_clusters : int
+        The number of super-clusters of the uncertainty sets.
+    objectives, bytes_up, bytes_down : dict of str to number
+        By client: its own objective, the bytes it sent and the bytes it was sent.
+    seconds : float
+        How long the round took.
+    """
+
+    round: int
+    objective: float
+    n_clusters: int
+    objectives: dict[str, float]
+    bytes_up: dict[str, int]
+    bytes_down: dict[str, int]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Member:
+    """What the server keeps of a client: its latest reply and the means that answer it."""
+
+    profile: Profile
+    statistics: Statistics
+    squared_radii: Array
+    means: Array
+
+
+@dataclass(frozen=True)
+class Training:
+    """Algorithm 1: collaborative training, up to the replies that the final aggregation takes.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The clients, in order.
+    settings : Settings
+        How to train.
+    round : int
+        The round that comes next.
+    members : dict of str to Member
+        The clients that have answered so far. One that misses a round keeps its components.
+    last : bool
+        Whether the coming round is the last, whose maximisers are aggregated for good.
+    finished : bool
+        Whether no round is left.
+    history : tuple of Round
+        What happened so far.
+    """
+
+    names: tuple[str, ...]
+    settings: Settings
+    round: int = 0
+    members: dict[str, Member] = field(default_factory=dict)
+    last: bool = False
+    finished: bool = False
+    history: tuple[Round, ...] = ()
+
+    def requests(self) -> dict[str, TrainRequest]:
+        """Return the next request to each client; none when training is over."""
+        if self.finished:
+            return {}
+        return {
+            name: TrainRequest(
+                self.round,
+                self.settings.n_steps,
+                self.members[name].means if name in self.members else None,
+            )
+            for name in self.names
+        }
+
+    def advance(self, replies: Mapping[str, TrainReply], seconds: float = 0.0) -> Training:
+        """Take the replies of a round, from any subset of the clients, and update."""
+        requests = self.requests()
+        members = dict(self.members)
+        for name, reply in replies.items():
+            members[name] = _answered(requests[name], reply, self.members.get(name))
+        members = {name: members[name] for name in self.names if name in members}
+        labels = np.zeros(0, np.intp)
+        converged = False
+        if members:
+            before = members
+            members, labels = _update(members, self.settings.cannot_link)
+            converged = len(replies) == len(self.names) and _still(
+                self.members, members, self.settings.tol
+            )
+            members = before if self.last else members
+        return replace(
+            self,
+            round=self.round + 1,
+            members=members,
+            last=converged or self.round + 1 >= self.settings.max_iter,
+            finished=self.last,
+            history=(*self.history, self._row(requests, replies, members, labels, seconds)),
+        )
+
+    def _row(
+        self,
+        requests: Mapping[str, TrainRequest],
+        replies: Mapping[str, TrainReply],
+        members: Mapping[str, Member],
+        labels: IntArray,
+        seconds: float,
+    ) -> Round:
+        objectives = {name: reply.objective for name, reply in replies.items()}
+        sizes = [members[name].profile.n_rows for name in objectives]
+        return Round(
+            round=self.round,
+            objective=float(np.average(list(objectives.values()), weights=sizes)),
+            n_clusters=int(labels.max(initial=-1)) + 1,
+            objectives=objectives,
+            bytes_up={name: reply.n_bytes for name, reply in replies.items()},
+            bytes_down={name: requests[name].n_bytes for name in replies},
+            seconds=seconds,
+        )
+
+
+def _answered(request: TrainRequest, reply: TrainReply, member: Member | None) -> Member:
+    """Return what the server keeps of a client after its reply."""
+    profile = reply.profile or (member.profile if member else None)
+    if profile is None:
+        raise ValueError("A client's first reply must carry its profile.")
+    radii = reply.squared_radii
+    if radii is None:
+        if request.means is None:
+            raise ValueError("A client that chose its own start must send its radii.")
+        radii = squared_radii(reply.statistics.means, request.means)
+    return Member(profile, reply.statistics, radii, reply.statistics.means)
+
+
+def _update(members: Mapping[str, Member], cannot_link: bool) -> tuple[dict[str, Member], IntArray]:
+    """Run Algorithm 2 over all components and hand each client its new means."""
+    sizes = [len(member.squared_radii) for member in members.values()]
+    means, labels = update(
+        np.concatenate([member.statistics.means for member in members.values()]),
+        np.concatenate([member.squared_radii for member in members.values()]),
+        np.repeat(np.arange(len(members)), sizes),
+        cannot_link=cannot_link,
+    )
+    parts = np.split(means, np.cumsum(sizes)[:-1])
+    updated = {
+        name: replace(member, means=part)
+        for (name, member), part in zip(members.items(), parts, strict=True)
+    }
+    return updated, labels
+
+
+def _still(before: Mapping[str, Member], after: Mapping[str, Member], tol: float) -> bool:
+    """Tell whether no mean has moved farther than a share `tol` of the spread of all."""
+    if len(before) < len(after):
+        return False
+    means = np.concatenate([member.means for member in after.values()])
+    steps = means - np.concatenate([before[name].means for name in after])
+    spread = np.square(means - means.mean(axis=0)).sum(axis=1).mean()
+    return bool(np.square(steps).sum(axis=1).max() <= tol**2 * spread)
+
+
+@dataclass(frozen=True)
+class Components:
+    """The components of all clients side by side, as the final aggregation takes them.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The clients that have any.
+    owners : array of shape (C,)
+        The client of each component, an index into `names`.
+    means : array of shape (C, d)
+        Their means.
+    weights : array of shape (C,)
+        Their weights at their clients.
+    n_rows : array of shape (G,)
+        The clients' numbers of rows.
+    """
+
+    names: tuple[str, ...]
+    owners: IntArray
+    means: Array
+    weights: Array
+    n_rows: IntArray
+
+    @classmethod
+    def of(cls, training: Training) -> Components:
+        """Collect what the clients reported last."""
+        members = training.members.values()
+        return cls(
+            names=tuple(training.members),
+            owners=np.repeat(
+                np.arange(len(members)), [len(member.squared_radii) for member in members]
+            ),
+            means=np.concatenate([member.statistics.means for member in members]),
+            weights=np.concatenate([member.profile.weights for member in members]),
+            n_rows=np.array([member.profile.n_rows for member in members]),
+        )
+
+    def merge_tree(self, squared_radii: Array | None, *, cannot_link: bool) -> MergeTree:
+        """Return the merge tree, its costs in units of the given radii or of the heuristic."""
+        if squared_radii is None:
+            squared_radii = heuristic_radii(self.means, self.weights, self.owners, self.n_rows)
+        return merge_tree(self.means, squared_radii, self.owners, cannot_link=cannot_link)
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """The clusters that the clients share.
+
+    Attributes
+    ----------
+    means : array of shape (K, d)
+        Their means.
+    weights : array of shape (G, K)
+        Each client's share of each cluster, 0 where absent.
+    of_components : array of shape (C,)
+        The cluster of each component.
+    """
+
+    means: Array
+    weights: Array
+    of_components: IntArray
+
+
+def aggregate(components: Components, labels: IntArray) -> Clusters:
+    """Run the final aggregation (Algorithm 3) for given super-clusters.
+
+    A cluster's mean is the mean of its components' means. Clusters are numbered by the rows
+    that they answer for, the largest first.
+    """
+    n_clusters = labels.max() + 1
+    weights = np.zeros((len(components.names), n_clusters))
+    np.add.at(weights, (components.owners, labels), components.weights)
+    order = np.argsort(-(components.n_rows @ weights), kind="stable")
+    of_components = np.argsort(order)[labels]
+    sums = np.zeros((n_clusters, components.means.shape[1]))
+    np.add.at(sums, of_components, components.means)
+    sizes = np.bincount(of_components, minlength=n_clusters)
+    return Clusters(sums / sizes[:, None], weights[:, order], of_components)
