@@ -6,7 +6,8 @@ arrival and of a known size: its arrays, plus `ENVELOPE` for each scalar it carr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -22,30 +23,31 @@ class Message:
     """Base of all messages: checks what its fields hold, and knows its size."""
 
     def __post_init__(self) -> None:
-        for name, value in arrays_of(self).items():
-            if value.dtype.kind not in "fi":
-                raise ValueError(f"{type(self).__name__}.{name} holds {value.dtype}, not numbers.")
-            if not np.all(np.isfinite(value)):
-                raise ValueError(f"{type(self).__name__}.{name} is not finite.")
+        for name, value in leaves(self):
+            if isinstance(value, np.ndarray):
+                if value.dtype.kind not in "fi":
+                    raise ValueError(
+                        f"{type(self).__name__}.{name} holds {value.dtype}, not numbers."
+                    )
+                if not np.all(np.isfinite(value)):
+                    raise ValueError(f"{type(self).__name__}.{name} is not finite.")
 
     @property
     def n_bytes(self) -> int:
         """The size on the wire."""
-        size = sum(value.nbytes for value in arrays_of(self).values())
-        scalars = [f for f in fields(self) if isinstance(getattr(self, f.name), (int, float))]
-        return size + ENVELOPE * len(scalars)
+        return sum(
+            value.nbytes if isinstance(value, np.ndarray) else ENVELOPE for _, value in leaves(self)
+        )
 
 
-def arrays_of(message: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """Return all arrays of a message by name, those of its parts included."""
-    found: dict[str, np.ndarray[Any, Any]] = {}
+def leaves(message: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Iterate over the arrays and scalars of a message and of its parts, each with its name."""
     for field in fields(message):
         value = getattr(message, field.name)
-        if isinstance(value, np.ndarray):
-            found[field.name] = value
-        elif hasattr(value, "__dataclass_fields__"):
-            found |= {f"{field.name}.{name}": part for name, part in arrays_of(value).items()}
-    return found
+        if is_dataclass(value):
+            yield from leaves(value, f"{prefix}{field.name}.")
+        elif value is not None:
+            yield prefix + field.name, value
 
 
 @dataclass(frozen=True)

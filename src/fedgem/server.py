@@ -6,6 +6,7 @@ that a crashed server needs to go on. No client's rows come near it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -158,7 +159,9 @@ class Training:
         sizes = [members[name].profile.n_rows for name in objectives]
         return Round(
             round=self.round,
-            objective=float(np.average(list(objectives.values()), weights=sizes)),
+            objective=float(np.average(list(objectives.values()), weights=sizes))
+            if objectives
+            else math.nan,
             n_clusters=int(labels.max(initial=-1)) + 1,
             objectives=objectives,
             bytes_up={name: reply.n_bytes for name, reply in replies.items()},

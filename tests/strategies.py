@@ -1,0 +1,37 @@
+"""Hypothesis strategies for federations."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+@st.composite
+def rows_and_means(draw):
+    """Rows at any scale and offset, with duplicates, and means among or beside them."""
+    rng = np.random.default_rng(draw(seeds))
+    n_rows, n_features = draw(st.integers(1, 60)), draw(st.integers(1, 6))
+    n_components = draw(st.integers(1, 9))
+    spread = 10.0 ** draw(st.integers(-3, 3))
+    offset = draw(st.sampled_from([0.0, 1.0, -1e4]))
+    X = rng.normal(size=(n_rows, n_features)) * spread + offset
+    if draw(st.booleans()):
+        X = X[rng.integers(n_rows, size=n_rows)]
+    means = X[rng.integers(n_rows, size=n_components)]
+    if draw(st.booleans()):
+        means = means + rng.normal(size=means.shape) * spread
+    return X, means
+
+
+@st.composite
+def federations(draw):
+    """Components of several clients with uncertainty sets of mixed sizes."""
+    rng = np.random.default_rng(draw(seeds))
+    n, d = draw(st.integers(1, 40)), draw(st.integers(1, 4))
+    means = rng.normal(size=(n, d))
+    if draw(st.booleans()):
+        means = np.round(means)  # coinciding and equally distant means
+    squared_radii = rng.exponential(10.0 ** draw(st.integers(-3, 1)), size=n)
+    squared_radii[rng.random(n) < 0.2] = 0.0
+    owners = rng.integers(draw(st.integers(1, 8)), size=n)
+    return means, squared_radii, np.unique(owners, return_inverse=True)[1]

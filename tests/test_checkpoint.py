@@ -1,0 +1,117 @@
+"""A run that is killed and started again ends as if it had never been."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from fedgem import FedGEM, InputError, StoredFileError
+
+RUN = """
+import sys
+import numpy as np
+from fedgem import FedGEM
+
+rng = np.random.default_rng(0)
+centres = 3 * rng.normal(size=(8, 6))
+clients = {f"plant-{g}": centres[rng.integers(8, size=4000)] + rng.normal(size=(4000, 6))
+           for g in range(6)}
+model = FedGEM(6, max_iter=60, tol=0.0, upsilon=1.0, random_state=3)
+print("ready", flush=True)
+model.fit(clients, checkpoint=sys.argv[1] or None)
+np.savez(sys.argv[2], means=model.means_, weights=model.weights_, labels=model.labels_,
+         rounds=model.n_iter_)
+"""
+
+
+def start(checkpoint, out):
+    return subprocess.Popen(
+        [sys.executable, "-c", RUN, str(checkpoint), str(out)], stdout=subprocess.PIPE
+    )
+
+
+def test_killed_twenty_times_at_random_moments(tmp_path):
+    with start("", tmp_path / "calm.npz") as process:
+        process.stdout.readline()
+        begin = time.perf_counter()
+        assert process.wait() == 0
+        seconds = time.perf_counter() - begin
+    calm = np.load(tmp_path / "calm.npz")
+    chance, kills, run = random.Random(0), 0, 0
+    while kills < 20:
+        run += 1
+        out, checkpoint = tmp_path / f"{run}.npz", tmp_path / f"{run}.checkpoint"
+        while not out.exists():
+            with start(checkpoint, out) as process:
+                process.stdout.readline()  # imported, about to fit
+                try:
+                    process.wait(chance.uniform(0, 0.6 * seconds) if kills < 20 else None)
+                except subprocess.TimeoutExpired:
+                    process.send_signal(signal.SIGKILL)
+                    kills += 1
+        found = np.load(out)
+        for name in calm.files:
+            assert_array_equal(found[name], calm[name])
+
+
+@pytest.fixture
+def clients():
+    rng = np.random.default_rng(0)
+    return {name: rng.normal(size=(50, 2)) for name in "abc"}
+
+
+def interrupted(model, clients, path, after=3):
+    def stop(row):
+        if row.round == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(clients, checkpoint=path, callbacks=[stop])
+
+
+@pytest.mark.parametrize("random_state", [0, None])
+def test_resuming_runs_only_what_is_left(tmp_path, clients, random_state):
+    path = tmp_path / "run.checkpoint"
+    interrupted(FedGEM(upsilon=1.0, tol=0, random_state=random_state), clients, path)
+    rounds = []
+    model = FedGEM(upsilon=1.0, tol=0, random_state=random_state)
+    model.fit(clients, checkpoint=path, callbacks=[lambda row: rounds.append(row.round)])
+    assert rounds == list(range(4, 11))
+    assert [row.round for row in model.history_] == list(range(11))
+    again = FedGEM(upsilon=1.0, tol=0, random_state=random_state).fit(clients, checkpoint=path)
+    assert_array_equal(again.means_, model.means_)
+
+
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [
+        ({"n_local_components": 3}, "weights"),
+        ({"random_state": 1}, "random_state"),
+        ({"scale": True}, "scale"),
+        ({"max_iter": 7}, "settings"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(tmp_path, clients, other, what):
+    path = tmp_path / "run.checkpoint"
+    interrupted(FedGEM(upsilon=1.0, tol=0, random_state=0), clients, path)
+    with pytest.raises(InputError, match=f"a run with other {what}"):
+        FedGEM(**{"upsilon": 1.0, "tol": 0, "random_state": 0} | other).fit(
+            clients, checkpoint=path
+        )
+    with pytest.raises(InputError, match="a run with other clients"):
+        FedGEM(upsilon=1.0, tol=0, random_state=0).fit(
+            clients | {"d": clients["a"]}, checkpoint=path
+        )
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path, clients):
+    path = tmp_path / "run.checkpoint"
+    interrupted(FedGEM(upsilon=1.0, tol=0, random_state=0), clients, path)
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(StoredFileError, match="damaged"):
+        FedGEM(upsilon=1.0, tol=0, random_state=0).fit(clients, checkpoint=path)
