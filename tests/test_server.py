@@ -223,6 +223,7 @@ def test_final_aggregation():
         owners=np.array([0, 0, 1, 1]),
         means=np.array([[0.0], [10.0], [12.0], [30.0]]),
         weights=np.array([0.3, 0.7, 0.5, 0.5]),
+        counts=np.array([30.0, 70.0, 100.0, 100.0]),
         n_rows=np.array([100, 200]),
     )
     clusters = aggregate(components, np.array([0, 1, 1, 2]))

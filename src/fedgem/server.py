@@ -224,6 +224,8 @@ class Components:
         Their means.
     weights : array of shape (C,)
         Their weights at their clients.
+    counts : array of shape (C,)
+        How many rows they answer for.
     n_rows : array of shape (G,)
         The clients' numbers of rows.
     """
@@ -232,6 +234,7 @@ class Components:
     owners: IntArray
     means: Array
     weights: Array
+    counts: Array
     n_rows: IntArray
 
     @classmethod
@@ -245,6 +248,7 @@ class Components:
             ),
             means=np.concatenate([member.statistics.means for member in members]),
             weights=np.concatenate([member.profile.weights for member in members]),
+            counts=np.concatenate([member.statistics.counts for member in members]),
             n_rows=np.array([member.profile.n_rows for member in members]),
         )
 
@@ -283,7 +287,8 @@ def aggregate(components: Components, labels: IntArray) -> Clusters:
     n_clusters = labels.max() + 1
     weights = np.zeros((len(components.names), n_clusters))
     np.add.at(weights, (components.owners, labels), components.weights)
-    order = np.argsort(-(components.n_rows @ weights), kind="stable")
+    rows = np.bincount(labels, weights=components.counts, minlength=n_clusters)
+    order = np.argsort(-rows, kind="stable")
     of_components = np.argsort(order)[labels]
     sums = np.zeros((n_clusters, components.means.shape[1]))
     np.add.at(sums, of_components, components.means)
