@@ -5,9 +5,10 @@ client is never compared (the paper's g' in [G] minus g), but both may end up in
 through a component of another client, unless `cannot_link` forbids it.
 
 Everything here goes through one k-d tree (appendix B.5 of the paper) whose nodes carry the
-largest radius below them. It beats comparing all pairs from a few hundred components on, and is
-no slower below; with d in the dozens and components without clusters it degrades to comparing
-all pairs, in memory that stays proportional to the number of components.
+largest radius below them. Against all pairs in NumPy it is ahead from 300 components on (ten
+times at 3,000), and below that both take less than a millisecond; where uncertainty sets cover
+much of the space, so that most pairs overlap, the two draw level. Its memory stays proportional
+to the number of components. `benchmarks/core.py` measures it.
 """
 
 from __future__ import annotations
