@@ -19,6 +19,8 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 from rich.console import Console
 from rich.table import Table
 from scipy.spatial.distance import cdist
@@ -165,38 +167,39 @@ def server() -> None:
 
 
 MEMORY = """
-import resource, sys
+import sys
+from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from fedgem.client import Client, respond
+from fedgem.files import open_source
 from fedgem.messages import TrainRequest
 from fedgem.rows import Rows
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-n, in_memory = int(sys.argv[1]), sys.argv[2] == "memory"
-X = np.load(sys.argv[3], mmap_mode=None if in_memory else "r")
-means = np.array(X[:16])
+def peak():  # in kB; getrusage would count what the parent held when it forked
+    return int(next(line for line in open("/proc/self/status") if "VmHWM" in line).split()[1])
+path = sys.argv[1]
+rows = Rows.from_array(np.load(path)) if path.endswith("npy") else open_source(path).rows
+few = Rows.from_array(np.random.default_rng(0).normal(size=(100, 16)))
+request = TrainRequest(1, 1, next(few.read())[:16])
 with ThreadPoolExecutor(2) as pool:
-    warm = Client("a", Rows.from_array(np.array(X[:100])), np.full(16, 1 / 16), 0)
-    respond(warm, TrainRequest(1, 1, means), pool)
+    respond(Client("a", few, np.full(16, 1 / 16), 0), request, pool)
     before = peak()
-    client = Client("a", Rows.from_array(X), np.full(16, 1 / 16), 0)
-    respond(client, TrainRequest(1, 1, means), pool)
-print((peak() - before) / 2**20)
+    respond(Client("a", rows, np.full(16, 1 / 16), 0), request, pool)
+print((peak() - before) / 2**10)
 """
 
 
 def memory() -> None:
-    """Measure what a round takes beyond its data."""
+    """Measure what a round takes beyond its data: an array in memory, a file that is not."""
     with tempfile.TemporaryDirectory() as folder:
         for n in (500_000, 4_000_000):
-            path = Path(folder) / "x.npy"
-            X = np.lib.format.open_memmap(path, "w+", np.float64, (n, 16))
-            X[:] = np.random.default_rng(0).normal(size=(n, 16))
-            del X
-            command = [sys.executable, "-c", MEMORY, str(n), "memory", str(path)]
-            extra = float(subprocess.run(command, capture_output=True, check=True).stdout)
-            row(f"a round beyond its {n:,} x 16 rows", extra, 100, "MB", at_least=False)
+            array, parquet = Path(folder) / "x.npy", Path(folder) / "x.parquet"
+            X = np.random.default_rng(0).normal(size=(n, 16))
+            np.save(array, X)
+            pyarrow.parquet.write_table(pa.table({str(j): X[:, j] for j in range(16)}), parquet)
+            for path, where in ((array, "in memory"), (parquet, "in Parquet")):
+                command = [sys.executable, "-c", MEMORY, str(path)]
+                extra = float(subprocess.run(command, capture_output=True, check=True).stdout)
+                row(f"a round beyond {n:,} x 16 rows {where}", extra, 100, "MB", at_least=False)
 
 
 def imports() -> None:

@@ -157,3 +157,12 @@ def test_a_client_with_one_component_takes_the_median_distance():
     assert_allclose(radii, [2, 2, 0.5])
     lonely = heuristic_radii(means[:1], np.ones(1), owners[:1], np.array([4]))
     assert_array_equal(lonely, [0])
+
+
+def test_the_path_says_what_a_forbidden_merge_would_cost():
+    """Two clients with the same two clusters: the third merge would join siblings."""
+    means, owners = np.array([[0.0], [10.0], [1.0], [11.0]]), np.array([0, 0, 1, 1])
+    tree = merge_tree(means, np.ones(4), owners, cannot_link=True)
+    assert_allclose(tree.costs, [0.25, 0.25])
+    assert_allclose(tree.next_cost, (9.0 / 2) ** 2)  # from 1 to 10
+    assert merge_tree(means, np.ones(4), owners).next_cost == np.inf

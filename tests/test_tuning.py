@@ -98,3 +98,9 @@ def test_folds_hold_every_row_out_once():
 def test_a_client_too_small_to_split_trains_on_all_its_rows():
     client = Client("a", Rows.from_array(np.zeros((8, 1))), np.full(2, 0.5), seed=0)
     assert _fold(client, 0) is client
+
+
+def test_finds_the_clusters_that_one_client_has_all_of():
+    """Then the path under cannot_link ends where it should, and that end must be eligible."""
+    clients = [blobs(own, seed=g) for g, own in enumerate([[A, B], [B, C], [A, B, C]])]
+    assert FedGEM([2, 2, 3], random_state=0).fit(clients).n_clusters_ == 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -33,19 +33,17 @@ def is_number(value: Any) -> bool:
 def by_client(given: Any, names: Sequence[str], parameter: str) -> dict[str, Any]:
     """Return a parameter's value for each client, given for each in order or by name."""
     if isinstance(given, Mapping):
+        given = {str(key): value for key, value in given.items()}
         for name in names:
-            require(
-                parameter, sorted(map(str, given)), f"a value for client {name!r}", name in given
-            )
+            require(parameter, sorted(given), f"a value for client {name!r}", name in given)
         return {name: given[name] for name in names}
     is_sequence = isinstance(given, (Sequence, np.ndarray)) and not isinstance(given, str)
     require(parameter, given, "one value, or one for each client", is_sequence)
-    require(
-        parameter,
-        f"{len(given)} values",
-        f"one for each of {len(names)} clients",
-        len(given) == len(names),
-    )
+    if len(given) != len(names):
+        raise InputError(
+            f"{parameter}: found {len(given)} values, expected one for each client, "
+            f"{len(names)} in all."
+        )
     return dict(zip(names, given, strict=True))
 
 
@@ -73,28 +71,38 @@ def component_weights(n_local_components: Any, weights: Any, inputs: Inputs) -> 
         return found
     for name, given in by_client(weights, names, "weights").items():
         number = len(found[name])
-        found[name] = np.asarray(given, dtype=np.float64)
+        found[name] = _floats(given)
         holds = found[name].shape == (number,) and bool(
             np.all(found[name] >= 0) and math.isclose(found[name].sum(), 1, abs_tol=1e-6)
         )
         expected = f"{number} numbers from 0 that add up to 1"
-        require(f"Client {name!r}, weights", found[name].tolist(), expected, holds)
+        require(f"Client {name!r}, weights", given, expected, holds)
     return found
 
 
-def final_radii(given: Any, names: Sequence[str], sizes: Iterable[int]) -> Array:
-    """Return the given final radius of every component: one for all, or by client."""
+def final_radii(given: Any, weights: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the given final radii of every client's components: one for all, or by client."""
+    names = list(weights)
     values = (
         dict.fromkeys(names, given) if is_number(given) else by_client(given, names, "final_radius")
     )
-    parts = []
-    for name, size in zip(names, sizes, strict=True):
-        radii = np.asarray(values[name], dtype=np.float64)
-        holds = radii.shape in ((), (size,)) and bool(np.all(radii >= 0))
+    found = {}
+    for name in names:
+        size = len(weights[name])
+        radii = _floats(values[name])
+        holds = radii.shape in ((), (size,)) and bool(np.all((radii >= 0) & np.isfinite(radii)))
         expected = f"one number from 0, or one for each of {size} components"
-        require(f"Client {name!r}, final_radius", radii.tolist(), expected, holds)
-        parts.append(np.broadcast_to(radii, size))
-    return np.concatenate(parts)
+        require(f"Client {name!r}, final_radius", values[name], expected, holds)
+        found[name] = np.broadcast_to(radii, size)
+    return found
+
+
+def _floats(given: Any) -> Array:
+    """Return numbers as an array; NaN for anything else, for the check that follows."""
+    try:
+        return np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        return np.array(np.nan)
 
 
 def refuse_constant_columns(mean: Array, scale: Array, names: Sequence[str] | None) -> None:

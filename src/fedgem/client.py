@@ -11,8 +11,8 @@ from sklearn.metrics import pairwise_distances, silhouette_score
 
 from fedgem.gaussian.density import log_joint
 from fedgem.gaussian.estep import e_step
-from fedgem.gaussian.initialisation import start_means
-from fedgem.gaussian.statistics import row_statistics
+from fedgem.gaussian.initialisation import start_means, within_variances
+from fedgem.gaussian.statistics import Statistics, row_statistics
 from fedgem.messages import (
     Message,
     MomentsReply,
@@ -78,7 +78,7 @@ def respond(client: Client, request: Message, pool: Executor | None = None) -> M
     if isinstance(request, TrainRequest):
         return _train(client, request, pool)
     if isinstance(request, MomentsRequest):
-        return _moments(client, pool)
+        return _moments_within(client) if request.within else _moments(client, pool)
     if isinstance(request, ScoreRequest):
         return _score(client, request)
     raise TypeError(f"A client has no answer to a {type(request).__name__}.")
@@ -117,6 +117,13 @@ def _moments(client: Client, pool: Executor | None) -> MomentsReply:
     for statistics in blocks:
         total += statistics
     return MomentsReply(total)
+
+
+def _moments_within(client: Client) -> MomentsReply:
+    """Describe how far the rows lie from the centres of the client's own clusters."""
+    variances = within_variances(client.rows, len(client.weights), client.n_init, client.seeds)
+    counts = np.array([float(client.rows.n_kept)])
+    return MomentsReply(Statistics(counts, np.zeros((1, len(variances))), variances[None]))
 
 
 def _score(client: Client, request: ScoreRequest) -> ScoreReply:

@@ -27,9 +27,9 @@ from fedgem.client import Client
 from fedgem.engines.local import LocalEngine
 from fedgem.errors import InputError
 from fedgem.gaussian.density import log_joint
-from fedgem.inputs import Inputs, collect, open_rows
+from fedgem.inputs import Inputs, check, collect, open_rows
 from fedgem.rows import Rows
-from fedgem.scaling import common_scale
+from fedgem.scaling import common_scale, within_scale
 from fedgem.server import Clusters, Components, Round, Settings, Training, aggregate
 from fedgem.tuning import Scoring, choose_upsilon
 from fedgem.typing import Array, BoolArray, IntArray
@@ -70,9 +70,10 @@ class FedGEM(ClusterMixin, BaseEstimator):
     cannot_link : bool, default=True
         Whether two components of one client must stay in different clusters.
     scale : bool, default=False
-        Whether to standardise the features first, by their means and variances over all clients.
-        Identity covariances need features of comparable scale. Off here as everywhere in
-        scikit-learn; the command line turns it on. Results are in the original units either way.
+        Whether to scale the features first: by their means and variances over all clients, and
+        then by their spread within the clients' own clusters, which identity covariances take to
+        be one. Off here as everywhere in scikit-learn; the command line turns it on. Results are
+        in the original units either way.
     engine : engine, optional
         What carries the messages; in this process, on all cores, by default.
     random_state : int, RandomState or None, default=None
@@ -222,6 +223,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
         inputs = collect(X, clients)
         seed = int(check_random_state(self.random_state).randint(2**31))
         weights = component_weights(self.n_local_components, self.weights, inputs)
+        radii = None if self.final_radius is None else final_radii(self.final_radius, weights)
         training = Training(
             tuple(inputs.rows),
             Settings(self.max_iter, self.n_local_steps, self.tol, self.cannot_link),
@@ -234,14 +236,24 @@ class FedGEM(ClusterMixin, BaseEstimator):
         engine = self.engine or LocalEngine()
         shift: Array = np.zeros(next(iter(inputs.rows.values())).shape[1])
         scale: Array = np.ones_like(shift)
-        rows = inputs.rows
+
+        def clients_of(shift: Array, scale: Array) -> dict[str, Client]:
+            return {
+                name: Client(
+                    name,
+                    rows.scaled(shift, scale) if self.scale else rows,
+                    weights[name],
+                    seed,
+                    self.n_init,
+                )
+                for name, rows in inputs.rows.items()
+            }
+
         if self.scale:
-            shift, scale = common_scale(rows, engine)
+            shift, scale = common_scale(inputs.rows, engine)
             refuse_constant_columns(shift, scale, inputs.feature_names)
-            rows = {name: r.scaled(shift, scale) for name, r in rows.items()}
-        all_clients = {
-            name: Client(name, rows[name], weights[name], seed, self.n_init) for name in rows
-        }
+            scale = scale * within_scale(clients_of(shift, scale), engine)
+        all_clients = clients_of(shift, scale)
 
         def on_round(state: Training) -> None:
             if checkpoint is not None:
@@ -257,7 +269,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
                 callback(state.history[-1])
 
         training = engine.run(training, all_clients, seed=seed, on_round=on_round)
-        clusters = self._aggregate(training, all_clients, engine, seed)
+        clusters = self._aggregate(training, all_clients, radii, engine, seed)
 
         self.n_features_in_ = len(shift)
         if inputs.feature_names is not None:
@@ -297,9 +309,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
             Whose weights to use: rows go to clusters that this client has. By default the
             clients' weights are pooled.
         """
-        check_is_fitted(self)
-        rows, names = open_rows(X, client or "X")
-        self._check_features(rows, names)
+        rows = self._open(X, client)
         return self._predict_rows(rows, self._log_weights(client))
 
     def predict_proba(self, X: Any, client: str | None = None) -> Array:
@@ -373,6 +383,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
         self,
         training: Training,
         clients: Mapping[str, Client],
+        radii: Mapping[str, Array] | None,
         engine: LocalEngine,
         seed: int,
     ) -> Clusters:
@@ -380,11 +391,10 @@ class FedGEM(ClusterMixin, BaseEstimator):
         components = Components.of(training)
         sizes = np.bincount(components.owners)
         squared_radii = None
-        if self.final_radius is not None:
-            squared_radii = np.square(
-                final_radii(self.final_radius, components.names, sizes.tolist())
-            )
+        if radii is not None:
+            squared_radii = np.square(np.concatenate([radii[name] for name in components.names]))
         tree = components.merge_tree(squared_radii, cannot_link=self.cannot_link)
+        scores: dict[str, Any] | None = None
         if squared_radii is not None:
             self.upsilon_ = 1.0
         elif self.upsilon == "auto":
@@ -402,13 +412,17 @@ class FedGEM(ClusterMixin, BaseEstimator):
             self.upsilon_, candidates, silhouettes = choose_upsilon(
                 reached, tree, sizes, train, run, cannot_link=self.cannot_link
             )
-            self.upsilon_scores_ = {
+            scores = {
                 "upsilon": candidates,
                 "n_clusters": np.array([tree.cut(u).max() + 1 for u in candidates]),
                 "silhouette": silhouettes,
             }
         else:
             self.upsilon_ = float(self.upsilon)
+        if scores is not None:
+            self.upsilon_scores_ = scores
+        elif hasattr(self, "upsilon_scores_"):
+            del self.upsilon_scores_
         clusters = aggregate(components, tree.cut(self.upsilon_))
         self.merge_tree_ = tree
         self.components_ = components
@@ -439,6 +453,14 @@ class FedGEM(ClusterMixin, BaseEstimator):
             "random_state": self.random_state if is_whole(self.random_state) else None,
         }
 
+    def _open(self, X: Any, client: str | None) -> Rows:
+        """Open some rows and check that they are like those of `fit`."""
+        check_is_fitted(self)
+        name = "X" if client is None else str(client)
+        opened = open_rows(X, name)
+        self._check_features(*opened)
+        return check({name: opened}).rows[name]
+
     def _check_features(self, rows: Rows, names: tuple[str, ...] | None) -> None:
         if rows.shape[1] != self.n_features_in_:
             raise InputError(
@@ -455,8 +477,8 @@ class FedGEM(ClusterMixin, BaseEstimator):
     def _log_weights(self, client: str | None) -> Array:
         if client is None:
             weights = self.components_.n_rows @ self.weights_ / self.components_.n_rows.sum()
-        elif client in self.clients_:
-            weights = self.weights_[self.clients_.index(client)]
+        elif str(client) in self.clients_:
+            weights = self.weights_[self.clients_.index(str(client))]
         else:
             raise InputError(
                 f"Found no client {client!r}, expected one of {', '.join(self.clients_)}."
@@ -469,9 +491,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
 
     def _joint(self, X: Any, client: str | None) -> Array:
         """Return log(pi_k p_k(x)) of every row and cluster."""
-        check_is_fitted(self)
-        rows, names = open_rows(X, client or "X")
-        self._check_features(rows, names)
+        rows = self._open(X, client)
         log_weights = self._log_weights(client)
         joint = np.concatenate([self._block_joint(b, log_weights) for b in rows.blocks()])
         return np.asarray(joint - np.log(self.scale_).sum())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,14 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
+from numpy.lib.format import open_memmap
+from numpy.lib.npyio import NpzFile
 
 from fedgem.errors import InputError
 from fedgem.rows import Rows, block_length
 from fedgem.typing import Array
 
+BUFFER = 2**16  # bytes of a Parquet column to read at a time
 SUFFIXES = (".csv", ".parquet", ".npy", ".npz", ".feather")
 
 
@@ -70,47 +75,55 @@ def open_source(
     ('plant-1', ('rms', 'kurtosis'), (2, 2))
     """
     path = Path(path)
-    if path.suffix not in SUFFIXES:
+    suffix = path.suffix.lower()
+    if not path.is_file():
+        found = "a folder, expected a file" if path.is_dir() else "no such file"
+        raise InputError(f"{path}: found {found}.")
+    if suffix not in SUFFIXES:
         raise InputError(
-            f"{path}: found a file of type {path.suffix or 'unknown'!r}, "
+            f"{path}: found a file of type {suffix or 'unknown'!r}, "
             f"expected one of {', '.join(SUFFIXES)}."
         )
-    if not path.is_file():
-        raise InputError(f"{path}: found no such file.")
     if path.stat().st_size == 0:
         raise InputError(f"{path}: found an empty file, expected rows of numbers.")
-    try:
-        if path.suffix in (".npy", ".npz"):
+    with _reading(path):
+        if suffix in (".npy", ".npz"):
             return _numpy_source(path, columns, id_column)
-        if path.suffix == ".parquet":
+        if suffix == ".parquet":
             return _parquet_source(path, columns, id_column)
-        table = (
-            pyarrow.csv.read_csv(path)
-            if path.suffix == ".csv"
-            else pyarrow.feather.read_table(path)
-        )
-    except (OSError, pa.ArrowException, zipfile.BadZipFile, EOFError) as error:
+        table = pyarrow.csv.read_csv(path) if suffix == ".csv" else pyarrow.feather.read_table(path)
+        names = _feature_names(path, table.schema, columns, id_column)
+        ids = None if id_column is None else table.column(id_column).to_numpy()
+        return Source(path.stem, Rows.from_array(_matrix(table.select(names))), tuple(names), ids)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Say in one sentence what keeps a file from being read."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (
+        *(OSError, EOFError, ValueError, RuntimeError),
+        *(pa.ArrowException, zipfile.BadZipFile, zlib.error),
+    ) as error:
         raise InputError(f"{path}: cannot be read: {_first_line(error)}") from error
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: cannot be read: {_first_line(error)}") from error
-    names = _feature_names(path, table.schema, columns, id_column)
-    ids = None if id_column is None else table.column(id_column).to_numpy()
-    return Source(path.stem, Rows.from_array(_matrix(table.select(names))), tuple(names), ids)
 
 
 def _numpy_source(path: Path, columns: Sequence[str] | None, id_column: str | None) -> Source:
     if columns or id_column:
         raise InputError(f"{path}: has no named columns; --columns and --id-column need them.")
-    X = np.load(path, mmap_mode="r", allow_pickle=False)
-    if path.suffix == ".npz":
-        with X as archive:
+    if path.suffix.lower() == ".npz":
+        with path.open("rb") as file, NpzFile(file, allow_pickle=False) as archive:
             if len(archive.files) != 1:
                 raise InputError(
-                    f"{path}: found the arrays {', '.join(archive.files)}, expected just one."
+                    f"{path}: found {len(archive.files)} arrays ({', '.join(archive.files)}), "
+                    "expected just one."
                 )
-            X = archive[archive.files[0]]
+            X = np.asarray(archive[archive.files[0]])
+    else:
+        X = open_memmap(path, mode="r")
     if X.ndim != 2 or X.dtype.kind not in "fiub":
         raise InputError(
             f"{path}: found an array of {X.ndim} dimensions holding {X.dtype}, "
@@ -129,12 +142,15 @@ def _parquet_source(path: Path, columns: Sequence[str] | None, id_column: str | 
     def read() -> Iterator[Array]:
         """Cut the file's batches, which end where row groups end, into blocks of one length."""
         waiting = None
-        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(length, columns=names):
-            part = _matrix(pa.Table.from_batches([batch]).select(names))
-            waiting = part if waiting is None else np.concatenate([waiting, part])
-            while len(waiting) >= length:
-                yield waiting[:length]
-                waiting = waiting[length:]
+        with _reading(path):
+            # By default pyarrow buffers all row groups ahead, which is the whole file.
+            file = pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER)
+            for batch in file.iter_batches(length, columns=names, use_threads=False):
+                part = _matrix(pa.Table.from_batches([batch]).select(names))
+                waiting = part if waiting is None else np.concatenate([waiting, part])
+                while len(waiting) >= length:
+                    yield waiting[:length]
+                    waiting = waiting[length:]
         if waiting is not None and len(waiting):
             yield waiting
 
@@ -164,10 +180,10 @@ def _feature_names(
         raise InputError(f"{path}: found no feature columns, expected at least one.")
     for name in names:
         if not is_number(schema.field(name).type):
+            hint = "; leave it out with --columns, or call it --id-column if it names the rows"
             raise InputError(
                 f"{path}, column {name!r}: found {_in_words(schema.field(name).type)}, expected "
-                "numbers. Name the columns to use with --columns, or the one that names the rows "
-                "with --id-column."
+                f"numbers{'' if columns else hint}."
             )
     return names
 
@@ -199,4 +215,6 @@ def _matrix(table: pa.Table) -> Array:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    """Return what an error says, short and printable whatever is in the file."""
+    line = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+    return "".join(c if c.isprintable() else "?" for c in line[:200])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -24,13 +25,12 @@ class Message:
 
     def __post_init__(self) -> None:
         for name, value in leaves(self):
-            if isinstance(value, np.ndarray):
-                if value.dtype.kind not in "fi":
-                    raise ValueError(
-                        f"{type(self).__name__}.{name} holds {value.dtype}, not numbers."
-                    )
-                if not np.all(np.isfinite(value)):
-                    raise ValueError(f"{type(self).__name__}.{name} is not finite.")
+            is_array = isinstance(value, np.ndarray)
+            if value.dtype.kind not in "fi" if is_array else not isinstance(value, Real):
+                kind = value.dtype if is_array else type(value).__name__
+                raise ValueError(f"{type(self).__name__}.{name} holds {kind}, not numbers.")
+            if not np.all(np.isfinite(value)):
+                raise ValueError(f"{type(self).__name__}.{name} is not finite.")
 
     @property
     def n_bytes(self) -> int:
@@ -52,7 +52,15 @@ def leaves(message: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 @dataclass(frozen=True)
 class MomentsRequest(Message):
-    """Server to client: send your features' means and variances."""
+    """Server to client: send your features' means and variances.
+
+    Attributes
+    ----------
+    within : bool
+        Whether the variances are those within the client's own clusters, and the means zero.
+    """
+
+    within: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fedgem.typing import Array, BoolArray
 # Small enough for a core's cache to matter, large enough for Python not to. The bounds of the
 # blocks depend on nothing but the shape, so that every source and any number of threads adds
 # the same numbers in the same order.
-BLOCK_BYTES = 2**22
+BLOCK_BYTES = 2**21
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -59,7 +59,11 @@ class Rows:
         return cls(
             (X.shape[0], X.shape[1]),
             X.dtype,
-            lambda: (X[start : start + length] for start in range(0, len(X), length)),
+            # Contiguous, because the order in memory decides the order in which NumPy adds.
+            lambda: (
+                np.ascontiguousarray(X[start : start + length])
+                for start in range(0, len(X), length)
+            ),
         )
 
     @property

@@ -15,8 +15,11 @@ from fedgem.engines.local import LocalEngine
 from fedgem.gaussian.statistics import Statistics
 from fedgem.inputs import collect
 from fedgem.messages import Message, MomentsRequest
-from fedgem.rows import Rows
+from fedgem.rows import Rows, block_length
 from fedgem.typing import Array
+
+# Clusters a hundred times narrower than their distances are apart on any scale.
+LEAST_WITHIN = 0.01
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class Moments:
     ----------
     names : tuple of str
         The clients to ask.
+    within : bool
+        Whether the variances are those within the clients' own clusters.
     total : Statistics, optional
         The answer.
     round : int
@@ -34,12 +39,13 @@ class Moments:
     """
 
     names: tuple[str, ...]
+    within: bool = False
     total: Statistics | None = None
     round: int = 0
 
     def requests(self) -> dict[str, Message]:
         """Ask every client once."""
-        return {} if self.total else {name: MomentsRequest() for name in self.names}
+        return {} if self.total else {name: MomentsRequest(self.within) for name in self.names}
 
     def advance(self, replies: Mapping[str, Any], seconds: float = 0.0) -> Moments:
         """Add up what the clients said, in the clients' order."""
@@ -67,16 +73,43 @@ def common_scale(rows: Mapping[str, Rows], engine: LocalEngine) -> tuple[Array, 
     assert total is not None
     assert total.variances is not None
     mean, variance = total.means[0], total.variances[0]
-    rounding = (10 * np.finfo(np.float64).eps * mean) ** 2
+    # Adding up n equal numbers rounds n times; as in scikit-learn, that much is no variation.
+    n_added = min(total.counts[0], block_length(len(mean)))
+    rounding = (n_added * np.finfo(np.float64).eps * mean) ** 2
     return mean, np.sqrt(np.where(variance > rounding, variance, 0.0))
+
+
+def within_scale(clients: Mapping[str, Client], engine: LocalEngine) -> Array:
+    """Return the standard deviation of each feature within the clients' own clusters.
+
+    Unit covariances mean clusters of unit spread: on features whose *total* variance is one,
+    clusters are narrower than the model, and close ones melt into each other.
+
+    Parameters
+    ----------
+    clients : dict of str to Client
+        All clients, their rows standardised by the common scale.
+    engine : engine
+        What carries the messages.
+
+    Returns
+    -------
+    array of shape (d,)
+        At least `LEAST_WITHIN`: features that hardly vary within clusters tell them apart
+        without being blown up any further.
+    """
+    total = engine.run(Moments(tuple(clients), within=True), clients).total
+    assert total is not None
+    assert total.variances is not None
+    return np.asarray(np.maximum(np.sqrt(total.variances[0]), LEAST_WITHIN))
 
 
 class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Standardise features by their mean and variance over all clients.
 
     Clients must share a scale and cannot see one another's data: each sends its count, means and
-    variances, which add up to those of all rows together. `FedGEM(scale=True)` does the same
-    inside, and reports clusters in the original units.
+    variances, which add up to those of all rows together. `FedGEM(scale=True)` starts with
+    the same inside, and reports clusters in the original units.
 
     Parameters
     ----------

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import tempfile
 import zipfile
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def save(path: str | os.PathLike[str], kind: str, content: Any) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             with zipfile.ZipFile(file, "w") as archive:
-                archive.writestr("fedgem.json", json.dumps(head))
+                archive.writestr("fedgem.json", json.dumps(head, allow_nan=False))
                 for name, array in arrays.items():
                     buffer = io.BytesIO()
                     np.save(buffer, array, allow_pickle=False)
@@ -99,7 +100,7 @@ def load(path: str | os.PathLike[str], kind: str) -> Any:
         raise StoredFileError(f"{path} does not exist.") from None
     except StoredFileError:
         raise
-    except (OSError, zipfile.BadZipFile, KeyError, TypeError, ValueError, EOFError) as error:
+    except Exception as error:  # zip, JSON and NumPy have a dozen kinds for damage
         raise StoredFileError(
             f"{path} is damaged or was not written by fedgem ({type(error).__name__})."
         ) from error
@@ -110,17 +111,21 @@ def _encode(value: Any, arrays: dict[str, Any]) -> Any:
         name = f"a{len(arrays)}"
         arrays[name] = value
         return {"array": name}
-    if is_dataclass(value):
+    if type(value) in _TYPES.values():
         return {"type": type(value).__name__} | {
             f.name: _encode(getattr(value, f.name), arrays) for f in fields(value)
         }
     if isinstance(value, dict):
         # A list of pairs: keys are names that users choose, "type" and "array" among them.
-        return {"dict": [[key, _encode(part, arrays)] for key, part in value.items()]}
+        return {
+            "dict": [[_encode(key, arrays), _encode(part, arrays)] for key, part in value.items()]
+        }
     if isinstance(value, (list, tuple)):
         return [_encode(part, arrays) for part in value]
     if isinstance(value, np.generic):
-        return value.item()
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"number": str(value)}  # JSON has no word for it
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(f"{type(value).__name__} has no place in a stored file.")
@@ -134,7 +139,9 @@ def _decode(value: Any, archive: zipfile.ZipFile) -> Any:
             content = io.BytesIO(archive.read(f"{value['array']}.npy"))
             return np.load(content, allow_pickle=False)
         if "dict" in value:
-            return {key: _decode(part, archive) for key, part in value["dict"]}
+            return {_decode(key, archive): _decode(part, archive) for key, part in value["dict"]}
+        if "number" in value:
+            return float(value["number"])
         of_type = _TYPES[value["type"]]
         return of_type(**{k: _decode(part, archive) for k, part in value.items() if k != "type"})
     return value

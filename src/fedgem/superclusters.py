@@ -20,7 +20,7 @@ from numba import njit
 
 from fedgem.disjoint_set import find, join, labels_of
 from fedgem.kdtree import boruvka, build, pairs_within_reach
-from fedgem.typing import Array, IntArray
+from fedgem.typing import Array, BoolArray, IntArray
 
 # Whoever wants the whole curve under cannot_link pays for all pairs; this many take 2 seconds.
 MOST_CANNOT_LINK = 4096
@@ -171,6 +171,9 @@ class MergeTree:
         What each merge costs; in the paper's preset, the upsilon from which on it happens.
     n_components : int
         How many components there are.
+    next_cost : float
+        Where the path ends because `cannot_link` forbids the rest: what the next merge would
+        cost if it were allowed. Infinite otherwise.
 
     Examples
     --------
@@ -188,6 +191,7 @@ class MergeTree:
     second: IntArray
     costs: Array
     n_components: int
+    next_cost: float = np.inf
 
     @property
     def n_clusters(self) -> IntArray:
@@ -239,13 +243,22 @@ def merge_tree(
         length = scaled_distances(means, scales, i, p)
         order = np.lexsort((p, i, length))
         i, p, length = i[order], p[order], length[order]
-        merged = _join_unless_siblings_meet(i, p, owners, owners.max() + 1) == 2
-        i, p, length = i[merged], p[merged], length[merged]
+        outcome = _join_unless_siblings_meet(i, p, owners, owners.max() + 1)
+        next_cost = np.square(length[_apart(len(means), i, p, outcome == 2)].min(initial=np.inf))
+        i, p, length = i[outcome == 2], p[outcome == 2], length[outcome == 2]
     else:
+        next_cost = np.inf
         i, p, length = boruvka(means, scales, owners, build(means, scales))
         order = np.lexsort((p, i, length))
         i, p, length = i[order], p[order], length[order]
-    return MergeTree(i.astype(np.intp), p.astype(np.intp), np.square(length), len(means))
+    first, second = i.astype(np.intp), p.astype(np.intp)
+    return MergeTree(first, second, np.square(length), len(means), float(next_cost))
+
+
+def _apart(n: int, i: IntArray, p: IntArray, merged: BoolArray) -> BoolArray:
+    """Tell which pairs are still in different clusters after the merges."""
+    labels = labels_of(n, i[merged], p[merged])
+    return np.asarray(labels[i] != labels[p])
 
 
 def scaled_distances(means: Array, scales: Array, i: IntArray, p: IntArray) -> Array:

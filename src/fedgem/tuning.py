@@ -100,7 +100,8 @@ def candidate_costs(tree: MergeTree, sizes: IntArray) -> tuple[Array, Array]:
     wanted = real & (n_clusters <= most) & (n_clusters >= sizes.max())
     if not wanted.any():  # the tree ends above the guide: its end is the closest there is
         wanted = np.arange(len(steps)) == len(steps) - 1
-    upper = np.append(steps[1:], steps[-1])
+    end = tree.next_cost if np.isfinite(tree.next_cost) else steps[-1]
+    upper = np.append(steps[1:], end)
     known = (steps > 0) & np.isfinite(upper)
     middles = np.where(known, np.sqrt(steps) * np.sqrt(upper), 0.5 * steps + 0.5 * upper)
     widths = np.divide(upper, steps, out=np.ones_like(steps), where=known)

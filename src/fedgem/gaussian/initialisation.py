@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.spatial.distance import cdist
 from sklearn.cluster import kmeans_plusplus
 
 from fedgem.gaussian.estep import e_step
@@ -13,6 +14,31 @@ from fedgem.typing import Array
 # a sample of this size already places its seeds as well as all rows would.
 SAMPLE = 20_000
 TRIAL_STEPS = 10
+
+
+def within_variances(rows: Rows, n_components: int, n_init: int, seed: list[int]) -> Array:
+    """Return the variance of each feature about the centres that k-means finds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = Rows.from_array(np.array([[0.0], [2.0], [90.0], [92.0]]))
+    >>> within_variances(rows, 2, n_init=1, seed=[0])
+    array([2.])
+    """
+    rng = np.random.default_rng(seed)
+    sample = rows.sample(SAMPLE, rng).astype(np.float64)
+    best = np.full(sample.shape[1], np.inf)
+    for _ in range(n_init):
+        state = np.random.RandomState(rng.integers(2**32, dtype=np.uint32))
+        means, _ = kmeans_plusplus(sample, n_components, random_state=state)
+        for _ in range(TRIAL_STEPS):  # Lloyd's algorithm
+            labels = cdist(sample, means, "sqeuclidean").argmin(axis=1)
+            for k in np.unique(labels):
+                means[k] = sample[labels == k].mean(axis=0)
+        within = np.square(sample - means[labels]).sum(axis=0)
+        best = within if within.sum() < best.sum() else best
+    return np.asarray(best / max(1, len(sample) - n_components))
 
 
 def start_means(rows: Rows, log_weights: Array, n_init: int, seed: list[int]) -> Array:
