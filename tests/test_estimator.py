@@ -388,8 +388,9 @@ def test_a_single_client_keeps_its_components():
     assert_array_equal(np.sort(model.means_.round(), axis=0), CENTRES[:2])
 
 
-def test_identical_clients_share_everything():
-    model = fit(dict.fromkeys(PLANTS, PLANTS["north"]), upsilon=1.0)
+@pytest.mark.parametrize("upsilon", ["auto", 1.0])
+def test_identical_clients_share_everything(upsilon):
+    model = fit(dict.fromkeys(PLANTS, PLANTS["north"]), upsilon=upsilon)
     assert model.n_clusters_ == 2
     assert model.memberships_.all()
     assert_array_equal(model.labels_[0], model.labels_[1])

@@ -279,3 +279,17 @@ def test_a_file_of_ids_alone_is_refused(tmp_path):
 @pytest.mark.parametrize("suffix", [".npy", ".npz"])
 def test_columns_of_arrays_have_no_names(tmp_path, suffix):
     refused(write(tmp_path / f"plant{suffix}", X), "has no named columns", columns=["rms"])
+
+
+def test_a_csv_without_a_header_is_refused(tmp_path):
+    path = tmp_path / "plant.csv"
+    path.write_text("1.5,2\n3,4\n")
+    with pytest.raises(InputError, match="found numbers in the first line, expected the names"):
+        open_source(path)
+
+
+def test_a_column_named_twice_is_refused(tmp_path):
+    path = tmp_path / "plant.csv"
+    path.write_text("a,b\n3,4\n")
+    with pytest.raises(InputError, match="found a column twice among a, a"):
+        open_source(path, columns=["a", "a"])

@@ -104,3 +104,10 @@ def test_finds_the_clusters_that_one_client_has_all_of():
     """Then the path under cannot_link ends where it should, and that end must be eligible."""
     clients = [blobs(own, seed=g) for g, own in enumerate([[A, B], [B, C], [A, B, C]])]
     assert FedGEM([2, 2, 3], random_state=0).fit(clients).n_clusters_ == 3
+
+
+def test_one_component_for_each_client():
+    """No client has two components to take a scale from: nothing but equal means can merge."""
+    rng = np.random.default_rng(0)
+    model = FedGEM(1, random_state=0).fit([rng.normal(size=(30, 2)) + 9 * g for g in range(4)])
+    assert model.n_clusters_ == 4

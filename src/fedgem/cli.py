@@ -141,9 +141,9 @@ def fit(
     scale: Annotated[
         bool,
         typer.Option(
-            help="Put features on a common scale first, from all clients' means and variances. "
-            "On by default here, off by default in Python (FedGEM(scale=True)). Results are in "
-            "the original units either way."
+            help="Put features on a common scale first, by their spread within the clients' "
+            "clusters. On by default here, off by default in Python (FedGEM(scale=True)). Results "
+            "are in the original units either way."
         ),
     ] = True,
     force: Force = False,

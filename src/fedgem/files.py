@@ -93,6 +93,10 @@ def open_source(
             return _parquet_source(path, columns, id_column)
         table = pyarrow.csv.read_csv(path) if suffix == ".csv" else pyarrow.feather.read_table(path)
         names = _feature_names(path, table.schema, columns, id_column)
+        if suffix == ".csv" and all(map(_looks_like_a_number, table.column_names)):
+            raise InputError(
+                f"{path}: found numbers in the first line, expected the names of the columns."
+            )
         ids = None if id_column is None else table.column(id_column).to_numpy()
         return Source(path.stem, Rows.from_array(_matrix(table.select(names))), tuple(names), ids)
 
@@ -175,6 +179,8 @@ def _feature_names(
             raise InputError(
                 f"{path}: found no column {name!r} among {', '.join(map(repr, schema.names))}."
             )
+    if columns and len(set(columns)) < len(columns):
+        raise InputError(f"{path}: found a column twice among {', '.join(columns)}.")
     names = list(columns) if columns else [name for name in schema.names if name != id_column]
     if not names:
         raise InputError(f"{path}: found no feature columns, expected at least one.")
@@ -195,6 +201,14 @@ def is_number(kind: pa.DataType) -> bool:
         test(kind)
         for test in (types.is_floating, types.is_integer, types.is_boolean, types.is_decimal)
     ) or types.is_null(kind)
+
+
+def _looks_like_a_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _in_words(kind: pa.DataType) -> str:

@@ -115,9 +115,8 @@ def show_run(facts: Mapping[str, Any]) -> None:
         )
     out.print(table)
     say(
-        "sd: standard deviations "
-        + ("of the feature over all clients" if scaled else "between the clusters' means")
-        + "; in brackets the cluster's mean, in original units",
+        f"sd: standard deviations {'within' if scaled else 'between the means of'} clusters; "
+        "in brackets the cluster's mean, in original units",
         "dim",
     )
     say()

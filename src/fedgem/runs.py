@@ -213,8 +213,8 @@ def describe(run: Run) -> dict[str, Any]:
     """Return all there is to say about a run, ready for JSON.
 
     What tells a cluster apart are the features whose means lie farthest from the mean of all
-    rows. Distances are in standard deviations (``sd``): those of the features over all clients
-    where they were scaled, and otherwise those between the clusters' means.
+    rows. Distances are in standard deviations (``sd``): those within clusters where features were
+    scaled by them, and otherwise those between the clusters' means.
     """
     model, counts = run.model, run.counts
     names = feature_names(model)

@@ -12,7 +12,6 @@ import io
 import json
 import math
 import os
-import tempfile
 import zipfile
 from dataclasses import fields
 from pathlib import Path
@@ -66,9 +65,10 @@ def save(path: str | os.PathLike[str], kind: str, content: Any) -> None:
     arrays: dict[str, Any] = {}
     head = {"format": kind, "version": VERSION, "content": _encode(content, arrays)}
     path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    # One name, so that what a killed process left is overwritten by the next.
+    temporary = path.with_name(f".{path.name}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("wb") as file:
             with zipfile.ZipFile(file, "w") as archive:
                 archive.writestr("fedgem.json", json.dumps(head, allow_nan=False))
                 for name, array in arrays.items():
@@ -77,9 +77,9 @@ def save(path: str | os.PathLike[str], kind: str, content: Any) -> None:
                     archive.writestr(f"{name}.npy", buffer.getvalue())
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

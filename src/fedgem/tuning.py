@@ -79,7 +79,8 @@ def candidate_costs(tree: MergeTree, sizes: IntArray) -> tuple[Array, Array]:
     costs : array of shape (M,)
         Midpoints between the costs at which the number of clusters changes, from max K_g
         clusters (no client has two components of one cluster) to 1.5 times the paper's guide
-        sqrt(sum K_g) or max K_g, whichever is larger.
+        sqrt(sum K_g). The guide takes for granted that there are more clients than clusters;
+        where there are few, up to 2 max K_g clusters are considered.
     widths : array of shape (M,)
         Over what range the number of clusters stays the same: the ratio of the next change's
         cost to the last one's. It is 1 where there is no last or no next change to compare.
@@ -92,18 +93,20 @@ def candidate_costs(tree: MergeTree, sizes: IntArray) -> tuple[Array, Array]:
     >>> tree.cut(costs[0]), widths
     (array([0, 0, 1]), array([16.,  1.]))
     """
-    most = SIGNIFICANTLY * max(np.sqrt(sizes.sum()), sizes.max())
+    most = max(SIGNIFICANTLY * np.sqrt(sizes.sum()), 2 * sizes.max())
     steps = np.concatenate([[0.0], tree.costs])  # n_clusters[i] holds from steps[i] on
     n_clusters = tree.n_clusters
     # Merges at one cost happen together; a number of clusters inside such a run never occurs.
     real = np.append(steps[1:] > steps[:-1], True)
-    wanted = real & (n_clusters <= most) & (n_clusters >= sizes.max())
+    finite = np.isfinite(steps)  # an infinite cost is one that nobody pays
+    wanted = real & finite & (n_clusters <= most) & (n_clusters >= sizes.max())
     if not wanted.any():  # the tree ends above the guide: its end is the closest there is
-        wanted = np.arange(len(steps)) == len(steps) - 1
+        wanted = np.arange(len(steps)) == finite.sum() - 1
     end = tree.next_cost if np.isfinite(tree.next_cost) else steps[-1]
     upper = np.append(steps[1:], end)
     known = (steps > 0) & np.isfinite(upper)
-    middles = np.where(known, np.sqrt(steps) * np.sqrt(upper), 0.5 * steps + 0.5 * upper)
+    middles = np.where(np.isfinite(upper), 0.5 * steps + 0.5 * upper, steps)
+    middles[known] = np.sqrt(steps[known]) * np.sqrt(upper[known])
     widths = np.divide(upper, steps, out=np.ones_like(steps), where=known)
     return middles[wanted], widths[wanted]
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from fedgem import InputError
 from fedgem.client import Client
 from fedgem.engines.local import LocalEngine
 from fedgem.rows import Rows
@@ -63,3 +64,11 @@ def test_a_run_goes_on_from_any_saved_state():
     for state in saved[:-1]:
         again = LocalEngine(participation=0.5).run(state, clients())
         assert_array_equal(Components.of(again).means, Components.of(end).means)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"n_jobs": 0}, {"n_jobs": 1.5}, {"participation": 0}, {"participation": 1.1}]
+)
+def test_refuses_what_makes_no_sense(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        LocalEngine(**wrong)

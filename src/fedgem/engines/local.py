@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
+from fedgem.checks import is_number, is_whole, require
 from fedgem.client import Client, respond
 from fedgem.messages import Message
 
@@ -56,6 +57,12 @@ class LocalEngine:
 
     n_jobs: int | None = None
     participation: float = 1.0
+
+    def __post_init__(self) -> None:
+        holds = self.n_jobs is None or (is_whole(self.n_jobs) and self.n_jobs >= 1)
+        require("n_jobs", self.n_jobs, "a whole number from 1, or None", holds)
+        holds = is_number(self.participation) and 0 < self.participation <= 1
+        require("participation", self.participation, "a share above 0, at most 1", holds)
 
     def run(
         self,
