@@ -7,6 +7,7 @@ import sys
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 
@@ -93,7 +94,7 @@ def test_resuming_runs_only_what_is_left(tmp_path, clients, random_state):
         ({"n_local_components": 3}, "weights"),
         ({"random_state": 1}, "random_state"),
         ({"scale": True}, "scale"),
-        ({"max_iter": 7}, "settings"),
+        ({"max_iter": 7}, "max_iter"),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(tmp_path, clients, other, what):
@@ -103,10 +104,26 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, clients, other, what):
         FedGEM(**{"upsilon": 1.0, "tol": 0, "random_state": 0} | other).fit(
             clients, checkpoint=path
         )
-    with pytest.raises(InputError, match="a run with other clients"):
-        FedGEM(upsilon=1.0, tol=0, random_state=0).fit(
-            clients | {"d": clients["a"]}, checkpoint=path
-        )
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda clients: clients | {"d": clients["a"]}, "clients"),
+        (lambda clients: clients | {"a": clients["a"] + 1}, "rows"),
+        (
+            lambda clients: {
+                name: pd.DataFrame(X, columns=["x", "y"]) for name, X in clients.items()
+            },
+            "columns",
+        ),
+    ],
+)
+def test_a_checkpoint_of_other_data_is_refused(tmp_path, clients, change, what):
+    path = tmp_path / "run.checkpoint"
+    interrupted(FedGEM(upsilon=1.0, tol=0, random_state=0), clients, path)
+    with pytest.raises(InputError, match=f"a run with other {what}"):
+        FedGEM(upsilon=1.0, tol=0, random_state=0).fit(change(clients), checkpoint=path)
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path, clients):

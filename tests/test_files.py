@@ -283,9 +283,15 @@ def test_columns_of_arrays_have_no_names(tmp_path, suffix):
 
 def test_a_csv_without_a_header_is_refused(tmp_path):
     path = tmp_path / "plant.csv"
-    path.write_text("1.5,2\n3,4\n")
+    path.write_text("2,1.5\n3,4\n")
     with pytest.raises(InputError, match="found numbers in the first line, expected the names"):
         open_source(path)
+
+
+def test_frequencies_may_name_columns(tmp_path):
+    path = tmp_path / "plant.csv"
+    path.write_text("12.5,25,50\n3,4,5\n")
+    assert open_source(path).feature_names == ("12.5", "25", "50")
 
 
 def test_a_column_named_twice_is_refused(tmp_path):

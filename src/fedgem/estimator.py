@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from fedgem import storage
+from fedgem import checkpoints, storage
 from fedgem.checks import (
     component_weights,
     final_radii,
@@ -27,7 +26,7 @@ from fedgem.client import Client
 from fedgem.engines.local import LocalEngine
 from fedgem.errors import InputError
 from fedgem.gaussian.density import log_joint
-from fedgem.inputs import Inputs, check, collect, open_rows
+from fedgem.inputs import check, collect, open_rows
 from fedgem.rows import Rows
 from fedgem.scaling import common_scale, within_scale
 from fedgem.server import Clusters, Components, Round, Settings, Training, aggregate
@@ -35,7 +34,9 @@ from fedgem.tuning import Scoring, choose_upsilon
 from fedgem.typing import Array, BoolArray, IntArray
 
 MODEL_FORMAT = "fedgem model"
-CHECKPOINT_FORMAT = "fedgem checkpoint"
+ROUNDS_DEPEND_ON = (
+    *("max_iter", "n_init", "n_local_steps", "tol", "cannot_link", "scale", "random_state"),
+)
 
 
 class FedGEM(ClusterMixin, BaseEstimator):
@@ -229,9 +230,13 @@ class FedGEM(ClusterMixin, BaseEstimator):
             Settings(self.max_iter, self.n_local_steps, self.tol, self.cannot_link),
             last=self.max_iter == 0,
         )
-        fingerprint = self._fingerprint(inputs, weights)
-        if checkpoint is not None and Path(checkpoint).exists():
-            seed, training = _resume(checkpoint, fingerprint)
+        if checkpoint is not None:
+            parameters = {name: getattr(self, name) for name in ROUNDS_DEPEND_ON}
+            if not is_whole(self.random_state):
+                parameters["random_state"] = None
+            belongs_to = checkpoints.fingerprint(inputs, weights, parameters)
+            if Path(checkpoint).exists():
+                seed, training = checkpoints.resume(checkpoint, belongs_to)
 
         engine = self.engine or LocalEngine()
         shift: Array = np.zeros(next(iter(inputs.rows.values())).shape[1])
@@ -257,8 +262,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
 
         def on_round(state: Training) -> None:
             if checkpoint is not None:
-                content = {"fingerprint": fingerprint, "seed": seed, "training": state}
-                storage.save(checkpoint, CHECKPOINT_FORMAT, content)
+                checkpoints.save(checkpoint, belongs_to, seed, state)
             if self.verbose:
                 row = state.history[-1]
                 print(
@@ -437,22 +441,6 @@ class FedGEM(ClusterMixin, BaseEstimator):
         known = self.upsilon == "auto" or (is_number(self.upsilon) and float(self.upsilon) >= 0)
         require("upsilon", self.upsilon, "a number from 0 or 'auto'", known)
 
-    def _fingerprint(self, inputs: Inputs, weights: Mapping[str, Array]) -> dict[str, Any]:
-        """Say what a checkpoint belongs to."""
-        return {
-            "clients": {name: list(rows.shape) for name, rows in inputs.rows.items()},
-            "weights": {name: w.tolist() for name, w in weights.items()},
-            "settings": [
-                self.max_iter,
-                self.n_init,
-                self.n_local_steps,
-                float(self.tol),
-                self.cannot_link,
-            ],
-            "scale": self.scale,
-            "random_state": self.random_state if is_whole(self.random_state) else None,
-        }
-
     def _open(self, X: Any, client: str | None) -> Rows:
         """Open some rows and check that they are like those of `fit`."""
         check_is_fitted(self)
@@ -500,17 +488,3 @@ class FedGEM(ClusterMixin, BaseEstimator):
         return np.concatenate(
             [self._block_joint(b, log_weights).argmax(axis=1) for b in rows.blocks()]
         )
-
-
-def _resume(path: str | os.PathLike[str], fingerprint: dict[str, Any]) -> tuple[int, Training]:
-    """Return the seed and the state of a checkpoint, if it belongs to this very run."""
-    content = storage.load(path, CHECKPOINT_FORMAT)
-    for key, expected in fingerprint.items():
-        # Through JSON and back, so that tuples and lists compare.
-        found = json.loads(json.dumps(content["fingerprint"][key]))
-        if found != json.loads(json.dumps(expected)):
-            raise InputError(
-                f"{path}: found the checkpoint of a run with other {key}: {found}, expected "
-                f"{expected}. Finish that run, or remove the file to start anew."
-            )
-    return content["seed"], content["training"]

@@ -93,7 +93,7 @@ def open_source(
             return _parquet_source(path, columns, id_column)
         table = pyarrow.csv.read_csv(path) if suffix == ".csv" else pyarrow.feather.read_table(path)
         names = _feature_names(path, table.schema, columns, id_column)
-        if suffix == ".csv" and all(map(_looks_like_a_number, table.column_names)):
+        if suffix == ".csv" and _look_like_values(table.column_names):
             raise InputError(
                 f"{path}: found numbers in the first line, expected the names of the columns."
             )
@@ -203,12 +203,13 @@ def is_number(kind: pa.DataType) -> bool:
     ) or types.is_null(kind)
 
 
-def _looks_like_a_number(name: str) -> bool:
+def _look_like_values(names: Sequence[str]) -> bool:
+    """Tell numbers that are a row from numbers that name columns, as frequencies do: in order."""
     try:
-        float(name)
+        numbers = [float(name) for name in names]
     except ValueError:
         return False
-    return True
+    return numbers != sorted(set(numbers))
 
 
 def _in_words(kind: pa.DataType) -> str:

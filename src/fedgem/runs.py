@@ -13,7 +13,7 @@ import numpy as np
 from fedgem import __version__, storage
 from fedgem.engines.local import LocalEngine
 from fedgem.errors import InputError, StoredFileError
-from fedgem.estimator import CHECKPOINT_FORMAT, FedGEM
+from fedgem.estimator import FedGEM
 from fedgem.files import Source, open_source
 from fedgem.inputs import check
 from fedgem.typing import Array, BoolArray, IntArray
@@ -147,7 +147,7 @@ def where_it_stopped(out: Path) -> str:
     checkpoint = checkpoint_of(out)
     if not checkpoint.exists():
         return "Stopped before the first round was over; nothing was written."
-    last = storage.load(checkpoint, CHECKPOINT_FORMAT)["training"].history[-1]
+    last = storage.load(checkpoint, checkpoints.FORMAT)["training"].history[-1]
     return f"Stopped after round {last.round}. The same command goes on from there."
 
 
