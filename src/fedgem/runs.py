@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgem import __version__, storage
+from fedgem import __version__, checkpoints, storage
 from fedgem.engines.local import LocalEngine
 from fedgem.errors import InputError, StoredFileError
 from fedgem.estimator import FedGEM
