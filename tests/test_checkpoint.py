@@ -37,11 +37,12 @@ def start(checkpoint, out):
 
 
 def test_killed_twenty_times_at_random_moments(tmp_path):
-    with start("", tmp_path / "calm.npz") as process:
-        process.stdout.readline()
-        begin = time.perf_counter()
-        assert process.wait() == 0
-        seconds = time.perf_counter() - begin
+    for _ in range(2):  # the first run may have to compile, which takes longer than all kills
+        with start("", tmp_path / "calm.npz") as process:
+            process.stdout.readline()
+            begin = time.perf_counter()
+            assert process.wait() == 0
+            seconds = time.perf_counter() - begin
     calm = np.load(tmp_path / "calm.npz")
     chance, kills, run = random.Random(0), 0, 0
     while kills < 20:
