@@ -35,3 +35,20 @@ def federations(draw):
     squared_radii[rng.random(n) < 0.2] = 0.0
     owners = rng.integers(draw(st.integers(1, 8)), size=n)
     return means, squared_radii, np.unique(owners, return_inverse=True)[1]
+
+
+COVARIANCE_TYPES = ["full", "tied", "diag", "spherical", "identity"]
+
+
+def covariances_of_type(covariance_type, n_components, n_features, rng):
+    """Random covariances in the shape of their type."""
+    factors = np.eye(n_features) + 0.5 * rng.normal(size=(n_components, n_features, n_features))
+    full = factors @ factors.transpose(0, 2, 1)
+    full = (full + full.transpose(0, 2, 1)) / 2 + 0.1 * np.eye(n_features)
+    return {
+        "full": full,
+        "tied": full[0],
+        "diag": np.einsum("kii->ki", full).copy(),
+        "spherical": full[:, 0, 0].copy(),
+        "identity": None,
+    }[covariance_type]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.metrics import pairwise_distances, silhouette_score
 
+from fedgem.gaussian.covariances import Gaussians
 from fedgem.gaussian.density import log_joint
 from fedgem.gaussian.estep import e_step
 from fedgem.gaussian.initialisation import start_means, within_variances
@@ -96,7 +97,7 @@ def _train(client: Client, request: TrainRequest, pool: Executor | None) -> Trai
     objective = math.nan
     for step in range(request.n_steps):
         previous = means
-        statistics, log_likelihood = e_step(client.rows, previous, log_weights, pool)
+        statistics, log_likelihood = e_step(client.rows, Gaussians(previous), log_weights, pool)
         means = statistics.means
         if step == 0:
             objective = log_likelihood / client.rows.n_kept
@@ -130,7 +131,7 @@ def _score(client: Client, request: ScoreRequest) -> ScoreReply:
     """Score ways to merge the client's components by the silhouette of its held-out rows."""
     held_out = client.held_out or client.rows
     sample = held_out.sample(SILHOUETTE_ROWS, np.random.default_rng(client.seeds))
-    component = log_joint(sample, request.means, _log(client.weights)).argmax(axis=1)
+    component = log_joint(sample, Gaussians(request.means), _log(client.weights)).argmax(axis=1)
     distances = pairwise_distances(sample)
     scores = np.zeros(len(request.candidates))
     for m, clusters in enumerate(request.candidates):

@@ -25,6 +25,7 @@ from fedgem.checks import (
 from fedgem.client import Client
 from fedgem.engines.local import LocalEngine
 from fedgem.errors import InputError
+from fedgem.gaussian.covariances import Gaussians
 from fedgem.gaussian.density import log_joint
 from fedgem.inputs import check, collect, open_rows
 from fedgem.rows import Rows
@@ -475,7 +476,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
             return np.asarray(np.log(weights))
 
     def _block_joint(self, block: Array, log_weights: Array) -> Array:
-        return log_joint(block / self.scale_, self.means_ / self.scale_, log_weights)
+        return log_joint(block / self.scale_, Gaussians(self.means_ / self.scale_), log_weights)
 
     def _joint(self, X: Any, client: str | None) -> Array:
         """Return log(pi_k p_k(x)) of every row and cluster."""

@@ -71,8 +71,8 @@ def common_scale(rows: Mapping[str, Rows], engine: LocalEngine) -> tuple[Array, 
     clients = {name: Client(name, r, weights=np.ones(1), seed=0) for name, r in rows.items()}
     total = engine.run(Moments(tuple(rows)), clients).total
     assert total is not None
-    assert total.variances is not None
-    mean, variance = total.means[0], total.variances[0]
+    assert total.covariances is not None
+    mean, variance = total.means[0], total.covariances[0]
     # Adding up n equal numbers rounds n times; as in scikit-learn, that much is no variation.
     n_added = min(total.counts[0], block_length(len(mean)))
     rounding = (n_added * np.finfo(np.float64).eps * mean) ** 2
@@ -100,8 +100,8 @@ def within_scale(clients: Mapping[str, Client], engine: LocalEngine) -> Array:
     """
     total = engine.run(Moments(tuple(clients), within=True), clients).total
     assert total is not None
-    assert total.variances is not None
-    return np.asarray(np.maximum(np.sqrt(total.variances[0]), LEAST_WITHIN))
+    assert total.covariances is not None
+    return np.asarray(np.maximum(np.sqrt(total.covariances[0]), LEAST_WITHIN))
 
 
 class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):

@@ -4,48 +4,130 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import Executor
+from functools import partial
 
 import numpy as np
+from scipy.special import logsumexp
 
+from fedgem.gaussian.covariances import Gaussians
+from fedgem.gaussian.density import log_joint
 from fedgem.gaussian.kernels import identity_block, padded
-from fedgem.gaussian.statistics import Statistics
+from fedgem.gaussian.statistics import Statistics, products
 from fedgem.rows import Rows, map_in_order
 from fedgem.typing import Array
 
 
 def e_step(
-    rows: Rows, means: Array, log_weights: Array, pool: Executor | None = None
+    rows: Rows,
+    components: Gaussians,
+    log_weights: Array,
+    pool: Executor | None = None,
+    *,
+    overlap: bool = False,
 ) -> tuple[Statistics, float]:
-    """Run the E-step (eq. estep) with identity covariances over all rows.
+    """Run the E-step (eq. estep) over all rows.
 
     Parameters
     ----------
     rows : Rows
         The rows, read block by block.
-    means : array of shape (K, d)
-        The current means.
+    components : Gaussians
+        The current means and covariances.
     log_weights : array of shape (K,)
         Logarithms of the weights.
     pool : Executor, optional
         Threads for the blocks. The result has the same bits with any number of them.
+    overlap : bool
+        Whether to add up the products of the responsibilities as well.
 
     Returns
     -------
     statistics : Statistics
-        Counts, and the means that the M-step (eq. gmm_m_step) chooses. A component that answers
-        for no row at all stays where it is.
+        Counts, and the means and covariances that the M-step (eq. gmm_m_step) chooses; no
+        covariances where they are identities. A component that answers for no row at all stays
+        as it is.
     log_likelihood : float
-        The log-likelihood of the rows under the current means.
+        The log-likelihood of the rows under the current components.
 
     Examples
     --------
     >>> import numpy as np
     >>> rows = Rows.from_array(np.array([[0.0], [2.0], [10.0]]))
-    >>> statistics, _ = e_step(rows, np.array([[0.0], [10.0]]), np.log([0.5, 0.5]))
+    >>> halves = np.log([0.5, 0.5])
+    >>> statistics, _ = e_step(rows, Gaussians(np.array([[0.0], [10.0]])), halves)
     >>> statistics.means.round(3)
     array([[ 1.],
            [10.]])
+    >>> components = Gaussians(np.array([[0.0], [10.0]]), np.array([4.0, 4.0]), "spherical")
+    >>> e_step(rows, components, halves)[0].covariances.round(3)
+    array([1.   , 0.036])
     """
+    if components.covariances is None and not overlap:
+        return _identity(rows, components.means, log_weights, pool)
+    pool = None if rows.fit_one_block else pool
+    of_block = partial(_block, components, log_weights, overlap)
+    n_components = len(components.means)
+    statistics = Statistics(
+        np.zeros(n_components),
+        components.means,
+        _pooled(components),
+        np.zeros((n_components, n_components)) if overlap else None,
+    )
+    log_likelihood = 0.0
+    for block_statistics, block_likelihood in map_in_order(of_block, rows.blocks(), pool):
+        statistics += block_statistics
+        log_likelihood += block_likelihood
+    return statistics, log_likelihood
+
+
+def _pooled(components: Gaussians) -> Array | None:
+    """Return the covariances in the form that statistics have."""
+    if components.covariances is None or components.covariance_type != "tied":
+        return components.covariances
+    return components.covariances[None]
+
+
+def _block(
+    components: Gaussians, log_weights: Array, overlap: bool, block: Array
+) -> tuple[Statistics, float]:
+    """Run the E-step over one block of rows."""
+    block = np.asarray(block, np.float64)
+    joint = log_joint(block, components, log_weights)
+    likelihoods = logsumexp(joint, axis=1, keepdims=True)
+    gamma = np.exp(joint - likelihoods)
+    counts = gamma.sum(axis=0)
+    means, covariances = components.means.astype(np.float64), _pooled(components)
+    scatters = []
+    for k in np.flatnonzero(counts):
+        offsets = block - means[k]
+        step = gamma[:, k] @ offsets / counts[k]
+        means[k] += step
+        offsets -= step
+        scatters.append(_scatter(gamma[:, k], offsets, components.covariance_type))
+    if covariances is not None and components.covariance_type == "tied":
+        total = counts.sum()
+        covariances = np.sum(scatters, axis=0)[None] / total if total > 0 else covariances
+    elif covariances is not None:
+        covariances = covariances.astype(np.float64)
+        for k, scatter in zip(np.flatnonzero(counts), scatters, strict=True):
+            covariances[k] = scatter / counts[k]
+    return (
+        Statistics(counts, means, covariances, gamma.T @ gamma if overlap else None),
+        float(likelihoods.sum()),
+    )
+
+
+def _scatter(gamma: Array, offsets: Array, covariance_type: str) -> Array:
+    """Return the weighted sum of the products of offsets with themselves."""
+    if covariance_type in ("full", "tied"):
+        return np.asarray((offsets.T * gamma) @ offsets)
+    return np.asarray(gamma @ products(offsets, 2 if covariance_type == "diag" else 1))
+
+
+def _identity(
+    rows: Rows, means: Array, log_weights: Array, pool: Executor | None
+) -> tuple[Statistics, float]:
+    """Run the E-step with identity covariances."""
     n_components, n_features = means.shape
     padded_means, padded_weights = padded(means, log_weights)
 

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.cluster import kmeans_plusplus
 
+from fedgem.gaussian.covariances import Gaussians
 from fedgem.gaussian.estep import e_step
 from fedgem.rows import Rows
 from fedgem.typing import Array
@@ -72,7 +73,7 @@ def start_means(rows: Rows, log_weights: Array, n_init: int, seed: list[int]) ->
         means, _ = kmeans_plusplus(sample, len(log_weights), random_state=state)
         likelihood = 0.0
         for _ in range(TRIAL_STEPS if n_init > 1 else 0):
-            statistics, likelihood = e_step(sampled, means, log_weights)
+            statistics, likelihood = e_step(sampled, Gaussians(means), log_weights)
             means = statistics.means
         starts.append(means)
         likelihoods.append(likelihood)

@@ -13,9 +13,9 @@ from fedgem.typing import Array
 class Statistics:
     """The additive statistics of some components.
 
-    They are kept as counts and means instead of counts and sums: the same information, without
-    the cancellation that sums suffer on data far from the origin. Adding two keeps the promise
-    of sums: the statistics of two sets of rows are the sum of their statistics.
+    They are kept as counts, means and covariances instead of counts and sums: the same
+    information, without the cancellation that sums suffer on data far from the origin. Adding two
+    keeps the promise of sums: the statistics of two sets of rows are the sum of their statistics.
 
     Attributes
     ----------
@@ -23,49 +23,87 @@ class Statistics:
         How many rows each component answers for, the sum of its responsibilities.
     means : array of shape (K, d)
         The mean of those rows.
-    variances : array of shape (K, d), optional
-        Their variance in each feature, where it is asked for.
+    covariances : array, optional
+        Their covariance about that mean, divided by the count: of shape (K, d, d) for full
+        covariances, (K, d) for variances in each feature, (K,) for their mean over the features,
+        and (1, d, d) for one covariance pooled over all components.
+    overlap : array of shape (K, K), optional
+        The sum of the products of each two components' responsibilities.
 
     Examples
     --------
     >>> import numpy as np
-    >>> a = Statistics(np.array([1.0]), np.array([[0.0]]))
-    >>> b = Statistics(np.array([3.0]), np.array([[4.0]]))
-    >>> (a + b).means
-    array([[3.]])
+    >>> a = Statistics(np.array([1.0]), np.array([[0.0]]), np.array([[0.0]]))
+    >>> b = Statistics(np.array([3.0]), np.array([[4.0]]), np.array([[0.0]]))
+    >>> (a + b).means, (a + b).covariances
+    (array([[3.]]), array([[3.]]))
     """
 
     counts: Array
     means: Array
-    variances: Array | None = None
+    covariances: Array | None = None
+    overlap: Array | None = None
 
     def __add__(self, other: Statistics) -> Statistics:
         counts = self.counts + other.counts
-        share = np.divide(other.counts, counts, out=np.zeros_like(counts), where=counts > 0)[
-            :, None
-        ]
+        share = _share(other.counts, counts)
         step = other.means - self.means
-        means = self.means + share * step
-        if self.variances is None or other.variances is None:
-            return Statistics(counts, means)
-        # Within plus between: Chan, Golub and LeVeque's update.
-        variances = (
-            (1 - share) * self.variances + share * other.variances + share * (1 - share) * step**2
-        )
-        return Statistics(counts, means, variances)
+        covariances = None
+        if self.covariances is not None and other.covariances is not None:
+            covariances = _added(self.covariances, other.covariances, counts, share, step)
+        overlap = None
+        if self.overlap is not None and other.overlap is not None:
+            overlap = self.overlap + other.overlap
+        return Statistics(counts, self.means + share[:, None] * step, covariances, overlap)
 
 
-def row_statistics(block: Array) -> Statistics:
-    """Return the statistics of a block of rows as one component.
+def products(steps: Array, ndim: int) -> Array:
+    """Return each row's product with itself, in the form of covariances with so many dimensions.
 
     Examples
     --------
     >>> import numpy as np
-    >>> row_statistics(np.array([[0.0, 1.0], [2.0, 1.0]])).variances
+    >>> products(np.array([[1.0, 3.0]]), ndim=1)
+    array([5.])
+    """
+    if ndim == 3:
+        return np.asarray(steps[:, :, None] * steps[:, None, :])
+    squares = np.square(steps)
+    return squares if ndim == 2 else np.asarray(squares.mean(axis=1))
+
+
+def _share(part: Array, whole: Array) -> Array:
+    """Return part / whole, 0 where there is nothing to share."""
+    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+
+
+def _added(a: Array, b: Array, counts: Array, share: Array, step: Array) -> Array:
+    """Add covariances: within plus between (Chan, Golub and LeVeque, 1983).
+
+    `share` is what `b` has of the counts, `step` what takes the means of `a` to those of `b`.
+    """
+    between = share * (1 - share)
+    if a.ndim == 3 and len(a) != len(counts):  # pooled: all components have one
+        part = _share(counts, np.full_like(counts, counts.sum()))
+        of_b = part @ share
+        return np.asarray((1 - of_b) * a + of_b * b + (step.T * (part * between)) @ step)
+    axes = (slice(None),) + (None,) * (a.ndim - 1)
+    return np.asarray(
+        (1 - share)[axes] * a + share[axes] * b + between[axes] * products(step, a.ndim)
+    )
+
+
+def row_statistics(block: Array) -> Statistics:
+    """Return the statistics of a block of rows as one component, its variances by feature.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> row_statistics(np.array([[0.0, 1.0], [2.0, 1.0]])).covariances
     array([[1., 0.]])
     """
     return Statistics(
         counts=np.array([float(len(block))]),
         means=block.mean(axis=0, dtype=np.float64, keepdims=True),
-        variances=block.var(axis=0, dtype=np.float64, keepdims=True),
+        covariances=block.var(axis=0, dtype=np.float64, keepdims=True),
     )
