@@ -6,6 +6,7 @@ arrival and of a known size: its arrays, plus `ENVELOPE` for each scalar it carr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from numbers import Real
@@ -29,7 +30,7 @@ class Message:
             if value.dtype.kind not in "fi" if is_array else not isinstance(value, Real):
                 kind = value.dtype if is_array else type(value).__name__
                 raise ValueError(f"{type(self).__name__}.{name} holds {kind}, not numbers.")
-            if not np.all(np.isfinite(value)):
+            if not (np.isfinite(value).all() if is_array else math.isfinite(value)):
                 raise ValueError(f"{type(self).__name__}.{name} is not finite.")
 
     @property
