@@ -517,6 +517,13 @@ def test_rounds_end_when_nothing_moves():
     assert model.n_iter_ < 20
 
 
+def test_too_many_components_for_cannot_link_are_refused_before_training():
+    rounds = []
+    with pytest.raises(InputError, match="found 4097 components in all, expected at most 4096"):
+        FedGEM(4097).fit(np.zeros((4097, 1)), callbacks=[rounds.append])
+    assert not rounds
+
+
 # What is refused once fitted
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedgem.errors import InputError
 from fedgem.inputs import Inputs
+from fedgem.superclusters import MOST_CANNOT_LINK
 from fedgem.typing import Array
 
 
@@ -78,6 +79,16 @@ def component_weights(n_local_components: Any, weights: Any, inputs: Inputs) -> 
         expected = f"{number} numbers from 0 that add up to 1"
         require(f"Client {name!r}, weights", given, expected, holds)
     return found
+
+
+def refuse_too_many_for_cannot_link(weights: Mapping[str, Array]) -> None:
+    """Refuse before training what the merge tree would refuse after it."""
+    found = sum(map(len, weights.values()))
+    if found > MOST_CANNOT_LINK:
+        raise InputError(
+            f"All clients, n_local_components: found {found} components in all, expected at most "
+            f"{MOST_CANNOT_LINK} with cannot_link=True, which compares all pairs."
+        )
 
 
 def final_radii(given: Any, weights: Mapping[str, Array]) -> dict[str, Array]:

@@ -20,6 +20,7 @@ from fedgem.checks import (
     is_number,
     is_whole,
     refuse_constant_columns,
+    refuse_too_many_for_cannot_link,
     require,
 )
 from fedgem.client import Client
@@ -70,7 +71,8 @@ class FedGEM(ClusterMixin, BaseEstimator):
         The final radii themselves, as distances: one for all components, or for each client a
         number or one for each of its components. Takes the place of `upsilon`.
     cannot_link : bool, default=True
-        Whether two components of one client must stay in different clusters.
+        Whether two components of one client must stay in different clusters. It compares all
+        pairs of components and takes at most 4096 of them.
     scale : bool, default=False
         Whether to scale the features first: by their means and variances over all clients, and
         then by their spread within the clients' own clusters, which identity covariances take to
@@ -225,6 +227,8 @@ class FedGEM(ClusterMixin, BaseEstimator):
         inputs = collect(X, clients)
         seed = int(check_random_state(self.random_state).randint(2**31))
         weights = component_weights(self.n_local_components, self.weights, inputs)
+        if self.cannot_link:
+            refuse_too_many_for_cannot_link(weights)
         radii = None if self.final_radius is None else final_radii(self.final_radius, weights)
         training = Training(
             tuple(inputs.rows),
