@@ -150,6 +150,8 @@ def server() -> None:
 
         (spent,) = medians(partial(once, means, radii, owners))
         row(f"server: update + curve, C = 100,000, spread {spread}", spent, 10, "s", at_least=False)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    row("server: peak memory of its process", peak, 2, "GB", at_least=False)
     means, owners, radii = means[:3000], owners[:3000] % 50, radii[:3000]
 
     def pairs() -> None:
@@ -164,8 +166,6 @@ def server() -> None:
 
     tree, matrix = medians(lambda: update(means, radii, owners), pairs)
     row("server: all pairs / k-d tree, C = 3,000", matrix / tree, 1, "x", at_least=True)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    row("server: peak memory of its process so far", peak, 2, "GB", at_least=False)
 
 
 MEMORY = """

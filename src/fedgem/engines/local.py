@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeVar
 
@@ -97,6 +97,8 @@ class LocalEngine:
                     for name in names
                 }
                 try:
+                    # Woken once, and not for every client.
+                    wait(futures.values(), return_when=FIRST_EXCEPTION)
                     replies = {name: future.result() for name, future in futures.items()}
                 except BaseException:  # Ctrl-C among them: start nothing more
                     for_clients.shutdown(wait=False, cancel_futures=True)
