@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import Executor
-from functools import partial
+from dataclasses import replace
 
 import numpy as np
-from scipy.special import logsumexp
 
 from fedgem.gaussian.covariances import Gaussians
-from fedgem.gaussian.density import log_joint
+from fedgem.gaussian.expansion import expanded_e_step
 from fedgem.gaussian.kernels import identity_block, padded
-from fedgem.gaussian.statistics import Statistics, products
+from fedgem.gaussian.statistics import Statistics
 from fedgem.rows import Rows, map_in_order
 from fedgem.typing import Array
 
@@ -62,66 +61,13 @@ def e_step(
     >>> e_step(rows, components, halves)[0].covariances.round(3)
     array([1.   , 0.036])
     """
-    if components.covariances is None and not overlap:
-        return _identity(rows, components.means, log_weights, pool)
-    pool = None if rows.fit_one_block else pool
-    of_block = partial(_block, components, log_weights, overlap)
-    n_components = len(components.means)
-    statistics = Statistics(
-        np.zeros(n_components),
-        components.means,
-        _pooled(components),
-        np.zeros((n_components, n_components)) if overlap else None,
-    )
-    log_likelihood = 0.0
-    for block_statistics, block_likelihood in map_in_order(of_block, rows.blocks(), pool):
-        statistics += block_statistics
-        log_likelihood += block_likelihood
-    return statistics, log_likelihood
-
-
-def _pooled(components: Gaussians) -> Array | None:
-    """Return the covariances in the form that statistics have."""
-    if components.covariances is None or components.covariance_type != "tied":
-        return components.covariances
-    return components.covariances[None]
-
-
-def _block(
-    components: Gaussians, log_weights: Array, overlap: bool, block: Array
-) -> tuple[Statistics, float]:
-    """Run the E-step over one block of rows."""
-    block = np.asarray(block, np.float64)
-    joint = log_joint(block, components, log_weights)
-    likelihoods = logsumexp(joint, axis=1, keepdims=True)
-    gamma = np.exp(joint - likelihoods)
-    counts = gamma.sum(axis=0)
-    means, covariances = components.means.astype(np.float64), _pooled(components)
-    scatters = []
-    for k in np.flatnonzero(counts):
-        offsets = block - means[k]
-        step = gamma[:, k] @ offsets / counts[k]
-        means[k] += step
-        offsets -= step
-        scatters.append(_scatter(gamma[:, k], offsets, components.covariance_type))
-    if covariances is not None and components.covariance_type == "tied":
-        total = counts.sum()
-        covariances = np.sum(scatters, axis=0)[None] / total if total > 0 else covariances
-    elif covariances is not None:
-        covariances = covariances.astype(np.float64)
-        for k, scatter in zip(np.flatnonzero(counts), scatters, strict=True):
-            covariances[k] = scatter / counts[k]
-    return (
-        Statistics(counts, means, covariances, gamma.T @ gamma if overlap else None),
-        float(likelihoods.sum()),
-    )
-
-
-def _scatter(gamma: Array, offsets: Array, covariance_type: str) -> Array:
-    """Return the weighted sum of the products of offsets with themselves."""
-    if covariance_type in ("full", "tied"):
-        return np.asarray((offsets.T * gamma) @ offsets)
-    return np.asarray(gamma @ products(offsets, 2 if covariance_type == "diag" else 1))
+    if components.covariances is not None:
+        return expanded_e_step(rows, components, log_weights, pool, overlap)
+    if overlap:
+        unit = Gaussians(components.means, np.ones(len(components.means)), "spherical")
+        statistics, log_likelihood = expanded_e_step(rows, unit, log_weights, pool, overlap)
+        return replace(statistics, covariances=None), log_likelihood
+    return _identity(rows, components.means, log_weights, pool)
 
 
 def _identity(
