@@ -155,7 +155,7 @@ def transformed(X, components, matrix, shift):
 
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-@pytest.mark.parametrize(("k", "d"), [(1, 1), (4, 3), (9, 1), (3, 17)])
+@pytest.mark.parametrize(("k", "d"), [(1, 1), (4, 3), (9, 1), (3, 17), (3, 45), (2, 130)])
 def test_every_type_agrees_with_the_definition(covariance_type, k, d):
     X, components = mixture(covariance_type, k=k, d=d)
     weights = log_weights_of(components)
@@ -246,6 +246,34 @@ def test_a_tiny_cluster_beside_large_ones(covariance_type, size):
     assert_same(
         e_step(Rows.from_array(X), components, weights), straightforward(X, components, weights)
     )
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+def test_what_starts_wide_and_collapses_is_computed_again(covariance_type):
+    rng = np.random.default_rng(0)
+    X = np.concatenate([size + 1e-7 * rng.normal(size=(30, 2)) for size in (0.0, 1e3)])
+    covariances = covariances_of_type(covariance_type, 2, 2, rng)
+    components = Gaussians(np.array([[10.0, 0.0], [1e3, 990.0]]), covariances, covariance_type)
+    found, _ = e_step(Rows.from_array(X), components, np.log([0.5, 0.5]))
+    assert_same((found, 1.0), (straightforward(X, components, np.zeros(2))[0], 1.0), rtol=1e-6)
+
+
+def test_a_far_row_does_not_blur_thin_components():
+    covariances = np.array([[[1.0, 0.99999], [0.99999, 1.0]], [[1.0, -0.9], [-0.9, 1.0]]])
+    components = Gaussians(np.array([[0.0, 0.0], [1.0, 0.0]]), covariances, "full")
+    X = np.array([[1e6, 1e6], [2e6, 2e6 + 1e-3], [0.5, 0.5]])
+    found = e_step(Rows.from_array(X), components, np.zeros(2))
+    expected = straightforward(X, components, np.zeros(2))
+    assert_allclose(found[0].counts, expected[0].counts, rtol=1e-6)
+    assert_allclose(found[1], expected[1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+def test_a_covariance_of_no_distribution_is_refused(covariance_type):
+    X, components = mixture(covariance_type)
+    components = Gaussians(components.means, -components.covariances, covariance_type)
+    with pytest.raises(ValueError, match="component 0 is not positive definite"):
+        e_step(Rows.from_array(X), components, np.zeros(4))
 
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)

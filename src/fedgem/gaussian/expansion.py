@@ -20,7 +20,6 @@ import math
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from fedgem.gaussian.expansion_kernels import (
     NORM,
     PAIRS,
     SQUARES,
+    collect_pairs,
     expand_pairs,
     expanded_block,
     factorise,
@@ -38,18 +38,18 @@ from fedgem.gaussian.expansion_kernels import (
 from fedgem.gaussian.kernels import LANES
 from fedgem.gaussian.statistics import Statistics
 from fedgem.rows import Rows, map_in_order
-from fedgem.typing import Array, BoolArray, IntArray
+from fedgem.typing import Array, BoolArray
 
 # Products of matrices smaller than this stay on the thread that asks for them, in OpenBLAS. Tiles
 # and chunks are cut so: the blocks of rows have their threads already.
 SMALL_PRODUCT = 2**18 - 1
-LARGEST_TILE = 64
+LARGEST_TILE = 32
 # From here on there are so many pairs of features that the direct computation is as fast.
 MOST_FEATURES = 128
 # A variance this many times smaller than what it is the difference of is computed again,
 CANCELLED = 1e9
-# unless it is also this much smaller than the variance that the pass started from: collapsed
-# components, which `reg_covar` holds up, would be computed twice in every pass.
+# unless the difference is known to a part in 1e15 of the variance that the pass started from: a
+# feature that does not vary, held up by `reg_covar`, is no reason to compute everything twice.
 COLLAPSED = 1e-8
 
 
@@ -138,7 +138,9 @@ def _expand(components: Gaussians, means: Array, log_weights: Array) -> Expansio
 def _expand_full(means: Array, covariances: Array, log_weights: Array, shares: Array) -> Expansion:
     n_components, n_features = means.shape
     factors, inverses = _factors(covariances)
-    mean_factor, whiten = _factors(np.tensordot(shares, covariances, 1)[None])
+    mean_factor, whiten = _factors(
+        (shares @ covariances.reshape(n_components, -1)).reshape(1, n_features, n_features)
+    )
     constants = log_weights - _half_log_determinant(factors)
     centre = shares @ means
     offsets = (means - centre) @ whiten[0].T
@@ -205,7 +207,7 @@ def _expand_variances(
 
 def _factors(covariances: Array) -> tuple[Array, Array]:
     """Return the lower Cholesky factors, and their inverses."""
-    factors, inverses = np.zeros_like(covariances), np.empty_like(covariances)
+    factors, inverses = np.zeros(covariances.shape), np.empty(covariances.shape)
     failed = factorise(covariances, factors, inverses)
     if failed >= 0:
         raise not_positive_definite(failed)
@@ -214,7 +216,7 @@ def _factors(covariances: Array) -> tuple[Array, Array]:
 
 def _half_log_determinant(factors: Array) -> Array:
     """Return half the logarithm of the determinant of 2 pi times the covariances."""
-    diagonals = np.diagonal(factors, axis1=1, axis2=2)
+    diagonals = np.einsum("kii->ki", factors)
     return np.asarray(np.log(diagonals).sum(axis=1) + _half_log_two_pi(factors.shape[1]))
 
 
@@ -232,8 +234,8 @@ def tile_length(n_features: int) -> int:
 
     Examples
     --------
-    >>> tile_length(16), tile_length(64)
-    (64, 56)
+    >>> tile_length(64), tile_length(100)
+    (32, 24)
     """
     most = SMALL_PRODUCT // n_features**2
     return max(LANES, min(LARGEST_TILE, most - most % LANES))
@@ -315,15 +317,6 @@ def _empty_moments(
     return new
 
 
-@lru_cache(maxsize=32)
-def _pair_positions(n_features: int) -> IntArray:
-    """Return where the product of each two features stands among the pairs."""
-    low, high = np.tril_indices(n_features)
-    positions = np.empty((n_features, n_features), np.intp)
-    positions[low, high] = positions[high, low] = np.arange(len(low))
-    return positions
-
-
 def _statistics(
     components: Gaussians,
     expansion: Expansion,
@@ -374,21 +367,16 @@ def _full(
     narrow: BoolArray,
 ) -> tuple[Array, Array, Array]:
     n_components, n_features = y.shape
-    factor = expansion.factor
+    covariances = np.empty((n_components, n_features, n_features))
+    cancelled = np.empty((n_components, n_features))
     if expansion.kind == PAIRS:
-        second = products[:, _pair_positions(n_features)] * inverse[:, :, None]
-        within = second - y[:, :, None] * y[:, None, :]
-        covariances = factor @ within @ factor.T
-        cancelled = np.einsum("kii->ki", second) @ np.square(factor).T
-    else:
-        covariances = np.empty((n_components, n_features, n_features))
-        cancelled = np.empty(y.shape)
+        collect_pairs(products.T, inverse, y, expansion.factor, covariances, cancelled)
     if narrow.any():
         step = steps[narrow]
         second = moments.scatter[narrow] * inverse[narrow, :, None]
+        second = 0.5 * (second + second.transpose(0, 2, 1))
         covariances[narrow] = second - step[:, :, None] * step[:, None, :]
         cancelled[narrow] = np.square(step)
-    covariances = 0.5 * (covariances + covariances.transpose(0, 2, 1))
     return covariances, np.einsum("kii->ki", covariances), cancelled
 
 

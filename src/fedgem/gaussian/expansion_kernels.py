@@ -91,6 +91,41 @@ def expand_pairs(inverses, factor, means, theta, reach):  # type: ignore[no-unty
         reach[k] = largest
 
 
+@njit(fastmath=FASTMATH, cache=True)
+def collect_pairs(products, inverse, y, factor, covariances, cancelled):  # type: ignore[no-untyped-def]
+    """Fill in covariances about the means y, and what their diagonals are the difference of.
+
+    `products` are the sums of the pairs in y, of shape (F, K) and more; `inverse` the counts'
+    inverses; `factor` takes y to x.
+    """
+    n_components, n_features = y.shape
+    within = np.empty((n_features, n_features))
+    left = np.empty((n_features, n_features))
+    for k in range(n_components):
+        f = 0
+        for i in range(n_features):
+            for j in range(i + 1):
+                value = products[f, k] * inverse[k, 0] - y[k, i] * y[k, j]
+                within[i, j] = value
+                within[j, i] = value
+                f += 1
+        left[:] = 0.0
+        for i in range(n_features):
+            uncentred = 0.0
+            for j in range(i + 1):
+                weight = factor[i, j]
+                uncentred += weight * weight * (within[j, j] + y[k, j] * y[k, j])
+                for m in range(n_features):
+                    left[i, m] += weight * within[j, m]
+            cancelled[k, i] = uncentred
+            for m in range(i + 1):
+                total = 0.0
+                for j in range(m + 1):
+                    total += left[i, j] * factor[m, j]
+                covariances[k, i, m] = total
+                covariances[k, m, i] = total
+
+
 @njit(nogil=True, fastmath=FASTMATH, cache=True)
 def _fill(kind, y, norms, products):  # type: ignore[no-untyped-def]
     """Write the products of a tile's features, one row for each."""
