@@ -12,6 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from fedgem import FedGEM
 from fedgem.client import Client, respond
 from fedgem.datasets import make_federated_blobs
+from fedgem.gaussian.covariances import Gaussians
 from fedgem.messages import TrainReply, TrainRequest
 from fedgem.rows import Rows
 from fedgem.server import Settings, Training
@@ -66,7 +67,9 @@ def test_6_the_published_bisection_stops_at_half_the_squared_step():
     X, gamma, previous = rng.normal(size=(30, 2)), rng.random(30), rng.normal(size=2)
     maximiser = gamma @ X / gamma.sum()
     first_midpoint = squared_radius_by_bisection(X, gamma, maximiser, previous, n_iter=1)
-    assert_allclose(first_midpoint, 0.5 * squared_radii(maximiser[None], previous[None])[0])
+    assert_allclose(
+        first_midpoint, 0.5 * squared_radii(maximiser[None], Gaussians(previous[None]))[0]
+    )
 
 
 @needs_data
@@ -114,7 +117,7 @@ def test_9_the_server_computes_the_radius_from_what_it_has():
     assert isinstance(request, TrainRequest)
     assert isinstance(reply, TrainReply)
     assert reply.squared_radii is None
-    expected = squared_radii(reply.statistics.means, request.means)
+    expected = squared_radii(reply.statistics.means, Gaussians(request.means))
     assert_allclose(state.advance({"a": reply}).members["a"].squared_radii, expected)
 
 

@@ -89,9 +89,9 @@ def test_algorithm_1_line_by_line():
         for name, client in clients.items():
             X = np.concatenate(list(client.rows.blocks()))
             if t == 0:
-                from fedgem.gaussian.initialisation import start_means
+                from fedgem.gaussian.initialisation import start
 
-                means[name] = start_means(client.rows, np.log(client.weights), 1, client.seeds)
+                means[name] = start(client.rows, client.weights, 1, client.seeds)[0].means
             joint = -0.5 * np.square(X[:, None] - means[name]).sum(axis=2)
             gamma = np.exp(joint - np.logaddexp.reduce(joint, axis=1, keepdims=True))
             maximiser = gamma.T @ X / gamma.sum(axis=0)[:, None]

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from numpy.testing import assert_allclose
 
+from fedgem.gaussian.covariances import Gaussians
 from fedgem.uncertainty import squared_radii, squared_radius_by_bisection
 from strategies import rows_and_means
 
@@ -22,7 +23,7 @@ def objective(X, gamma, mean):
 @pytest.mark.parametrize("seed", range(5))
 def test_closed_form_is_the_largest_radius_whose_worst_mean_is_no_worse(seed):
     X, gamma, maximiser, previous = problem(seed)
-    radius = np.sqrt(squared_radii(maximiser[None], previous[None])[0])
+    radius = np.sqrt(squared_radii(maximiser[None], Gaussians(previous[None]))[0])
     directions = np.random.default_rng(seed).normal(size=(2000, 3))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
 
@@ -49,14 +50,16 @@ def test_closed_form_agrees_with_the_semidefinite_dual(seed):
                            [np.zeros((1, d)), corner]])  # fmt: skip
     programme = cp.Problem(cp.Maximize(radius), [certificate >> 0, alpha == count])
     programme.solve(solver=cp.CLARABEL)
-    assert_allclose(squared_radii(maximiser[None], previous[None])[0], radius.value, rtol=1e-5)
+    assert_allclose(
+        squared_radii(maximiser[None], Gaussians(previous[None]))[0], radius.value, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("n_iter", [1, 10, 40])
 def test_bisection_agrees_to_its_tolerance(n_iter):
     for seed in range(10):
         X, gamma, maximiser, previous = problem(seed)
-        exact = squared_radii(maximiser[None], previous[None])[0]
+        exact = squared_radii(maximiser[None], Gaussians(previous[None]))[0]
         found = squared_radius_by_bisection(X, gamma, maximiser, previous, n_iter=n_iter)
         assert exact * (1 - 2.0**-n_iter - 1e-9) <= found <= exact
 
@@ -66,7 +69,7 @@ def test_bisection_agrees_on_any_data(case):
     X, means = case
     gamma = np.linspace(0.1, 1.0, len(X))
     maximiser = gamma @ X / gamma.sum()
-    exact = squared_radii(maximiser[None], means[:1])[0]
+    exact = squared_radii(maximiser[None], Gaussians(means[:1]))[0]
     found = squared_radius_by_bisection(X, gamma, maximiser, means[0], n_iter=20)
     # W - V cancels far from the maximiser's own scatter: its rounding bounds the agreement.
     rounding = 1e-12 * (np.square(X - means[0]).sum(axis=1).max() + np.square(X).max() * 1e-3)
@@ -81,7 +84,7 @@ def test_printed_theorem_5_gives_a_far_smaller_radius():
     scatter = -2 * objective(X, gamma, maximiser)
     about_previous = -2 * objective(X, gamma, previous)
     alphas = count * np.geomspace(1, 1e4, 20_000)[:, None]
-    radii = np.linspace(0, squared_radii(maximiser[None], previous[None])[0], 400)
+    radii = np.linspace(0, squared_radii(maximiser[None], Gaussians(previous[None]))[0], 400)
     printed = (
         radii * alphas**2
         + (scatter - about_previous - count * radii) * alphas
@@ -98,7 +101,7 @@ def test_repaired_product_form_is_vacuous_at_alpha_equal_to_gamma():
     X, gamma, maximiser, previous = problem(0)
     count = gamma.sum()
     gain = -2 * (objective(X, gamma, previous) - objective(X, gamma, maximiser))  # W - V
-    exact = squared_radii(maximiser[None], previous[None])[0]
+    exact = squared_radii(maximiser[None], Gaussians(previous[None]))[0]
 
     def product_form(alpha, radius):
         return radius * alpha**2 - (gain + count * radius) * alpha + count * gain

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from sklearn.metrics import pairwise_distances, silhouette_score
 
-from fedgem.gaussian.covariances import Gaussians
-from fedgem.gaussian.density import log_joint
+from fedgem.gaussian.covariances import CovarianceType, Gaussians, of_components
+from fedgem.gaussian.density import log_joint, log_of
 from fedgem.gaussian.estep import e_step
-from fedgem.gaussian.initialisation import start_means, within_variances
+from fedgem.gaussian.initialisation import start, within_covariance, within_variances
+from fedgem.gaussian.mstep import Model, m_step, penalty
 from fedgem.gaussian.statistics import Statistics, row_statistics
 from fedgem.messages import (
     Message,
@@ -43,13 +44,19 @@ class Client:
     rows : Rows
         Its private rows.
     weights : array of shape (K_g,)
-        The fixed weights of its components; their number is K_g.
+        The weights of its components, fixed or to start from; their number is K_g.
     seed : int
         Of the federation; together with the name it decides every random choice of the client.
     n_init : int
         How many starts it tries.
     held_out : Rows, optional
         Rows that do not train and that scores are computed on.
+    covariance_type : {"identity", "spherical", "diag", "tied", "full"}
+        The form of its components' covariances.
+    learn_weights : bool
+        Whether the weights are learned.
+    reg_covar : float
+        The floor of the covariance that others shrink towards, relative to the features' variances.
     """
 
     name: str
@@ -58,11 +65,29 @@ class Client:
     seed: int
     n_init: int = 1
     held_out: Rows | None = None
+    covariance_type: CovarianceType = "identity"
+    learn_weights: bool = False
+    reg_covar: float = 1e-6
 
     @property
     def seeds(self) -> list[int]:
         """The seed and the name as numbers, for `numpy.random.default_rng`."""
         return [self.seed, *self.name.encode()]
+
+    @cached_property
+    def model(self) -> Model:
+        """What it learns. A client that was restarted finds the same prior in the same rows."""
+        if self.covariance_type == "identity":
+            return Model(learn_weights=self.learn_weights)
+        prior = within_covariance(
+            self.rows,
+            self.covariance_type,
+            len(self.weights),
+            self.n_init,
+            self.seeds,
+            self.reg_covar,
+        )
+        return Model(self.covariance_type, self.learn_weights, prior)
 
 
 def respond(client: Client, request: Message, pool: Executor | None = None) -> Message:
@@ -87,27 +112,27 @@ def respond(client: Client, request: Message, pool: Executor | None = None) -> M
 
 def _train(client: Client, request: TrainRequest, pool: Executor | None) -> TrainReply:
     """Run S local EM steps (the client's part of Algorithm 1)."""
-    log_weights = _log(client.weights)
-    starts_itself = request.means is None
-    means = (
-        start_means(client.rows, log_weights, client.n_init, client.seeds)
-        if request.means is None
-        else request.means
-    )
-    objective = math.nan
-    for step in range(request.n_steps):
-        previous = means
-        statistics, log_likelihood = e_step(client.rows, Gaussians(previous), log_weights, pool)
-        means = statistics.means
-        if step == 0:
-            objective = log_likelihood / client.rows.n_kept
-    server_knows_previous = request.n_steps == 1 and not starts_itself
+    model, own_start = client.model, request.means is None
+    if request.means is None:
+        components, weights = start(client.rows, client.weights, client.n_init, client.seeds, model)
+    else:
+        components = Gaussians(request.means, request.covariances, client.covariance_type)
+        weights = client.weights if request.weights is None else request.weights
+    statistics, log_likelihood = e_step(client.rows, components, log_of(weights), pool)
+    objective = (log_likelihood + penalty(components, weights, model)) / client.rows.n_kept
+    for _ in range(request.n_steps - 1):
+        components, weights = m_step(statistics, model, weights)
+        statistics, _ = e_step(client.rows, components, log_of(weights), pool)
+    server_knows_previous = request.n_steps == 1 and not own_start
     return TrainReply(
         round=request.round,
         objective=objective,
         statistics=statistics,
-        squared_radii=None if server_knows_previous else squared_radii(means, previous),
-        profile=Profile(client.rows.n_kept, client.weights) if starts_itself else None,
+        squared_radii=None
+        if server_knows_previous
+        else squared_radii(statistics.means, components),
+        profile=Profile(client.rows.n_kept, client.weights, model.prior) if own_start else None,
+        shapes=None if server_knows_previous else components.covariances,
     )
 
 
@@ -131,7 +156,9 @@ def _score(client: Client, request: ScoreRequest) -> ScoreReply:
     """Score ways to merge the client's components by the silhouette of its held-out rows."""
     held_out = client.held_out or client.rows
     sample = held_out.sample(SILHOUETTE_ROWS, np.random.default_rng(client.seeds))
-    component = log_joint(sample, Gaussians(request.means), _log(client.weights)).argmax(axis=1)
+    components = of_components(request.means, request.covariances)
+    weights = client.weights if request.weights is None else request.weights
+    component = log_joint(sample, components, log_of(weights)).argmax(axis=1)
     distances = pairwise_distances(sample)
     scores = np.zeros(len(request.candidates))
     for m, clusters in enumerate(request.candidates):
@@ -140,8 +167,3 @@ def _score(client: Client, request: ScoreRequest) -> ScoreReply:
         if 1 < len(np.unique(labels)) < len(labels):
             scores[m] = silhouette_score(distances, labels, metric="precomputed")
     return ScoreReply(held_out.n_kept, scores)
-
-
-def _log(weights: Array) -> Array:
-    with np.errstate(divide="ignore"):
-        return np.log(weights)

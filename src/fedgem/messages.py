@@ -84,19 +84,36 @@ class TrainRequest(Message):
     means : array of shape (K_g, d), optional
         Where to start. None asks the client to choose its own start, which stays with it: the
         seeds of k-means++ are rows of its data.
+    covariances : array, optional
+        The covariances to start from, in the form of their type; none for identities.
+    weights : array of shape (K_g,), optional
+        The weights to start from, where they are learned.
     """
 
     round: int
     n_steps: int
     means: Array | None = None
+    covariances: Array | None = None
+    weights: Array | None = None
 
 
 @dataclass(frozen=True)
 class Profile(Message):
-    """What a client says once, with its first reply: its size and its fixed weights."""
+    """What a client says once, with its first reply.
+
+    Attributes
+    ----------
+    n_rows : int
+        Its size.
+    weights : array of shape (K_g,)
+        Its fixed weights; where they are learned, the first.
+    prior : array of shape (d, d), (d,) or (), optional
+        The covariance that those of its components shrink towards; none for identities.
+    """
 
     n_rows: int
     weights: Array
+    prior: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -108,14 +125,18 @@ class TrainReply(Message):
     round : int
         The round it answers.
     objective : float
-        The local log-likelihood per row at the means that the round started from.
+        The local objective per row at the components that the round started from: the
+        log-likelihood, and the prior terms of `fedgem.gaussian.mstep` where something is learned.
     statistics : Statistics
-        Of the last local step: K_g counts and K_g means. They are all that the radius takes
-        where the server knows which means the step started from (epsilon = |M - theta'|^2).
+        Of the last local step: K_g counts, K_g means and, but for identities, the covariances in
+        the form of their type. They are all that the radius takes where the server knows which
+        means and covariances the step started from (epsilon = |M - theta'|^2).
     squared_radii : array of shape (K_g,), optional
         The radii, where the server cannot know: on the client's own start, and when S > 1.
     profile : Profile, optional
         With the first reply.
+    shapes : array, optional
+        With radii, the covariances that they are measured in, in the form of their type.
     """
 
     round: int
@@ -123,6 +144,7 @@ class TrainReply(Message):
     statistics: Statistics
     squared_radii: Array | None = None
     profile: Profile | None = None
+    shapes: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -135,10 +157,16 @@ class ScoreRequest(Message):
         The client's components.
     candidates : array of shape (M, K_g)
         The cluster of each component under each of M ways to merge.
+    covariances : array of shape (K_g, d, d), (K_g, d) or (K_g,), optional
+        The components' covariances; none for identities.
+    weights : array of shape (K_g,), optional
+        Their weights, where they are learned.
     """
 
     means: Array
     candidates: IntArray
+    covariances: Array | None = None
+    weights: Array | None = None
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,19 @@ that a crashed server needs to go on. No client's rows come near it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from fedgem.gaussian.covariances import (
+    CovarianceType,
+    Gaussians,
+    matrices,
+    of_components,
+    per_component,
+)
+from fedgem.gaussian.mstep import Model, m_step
 from fedgem.gaussian.statistics import Statistics
 from fedgem.messages import Profile, TrainReply, TrainRequest
 from fedgem.superclusters import MergeTree, heuristic_radii, merge_tree, update
@@ -34,12 +42,18 @@ class Settings:
         of all means.
     cannot_link : bool
         Whether components of one client must stay apart.
+    covariance_type : {"identity", "spherical", "diag", "tied", "full"}
+        The form of the components' covariances.
+    learn_weights : bool
+        Whether the clients' weights are learned.
     """
 
     max_iter: int = 10
     n_steps: int = 1
     tol: float = 0.0
     cannot_link: bool = False
+    covariance_type: CovarianceType = "identity"
+    learn_weights: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,7 +65,8 @@ class Round:
     round : int
         Its number, from 0.
     objective : float
-        The clients' mean log-likelihood per row at the start of the round, weighted by rows.
+        The clients' mean objective per row at the start of the round, weighted by rows: the
+        log-likelihood, and the prior terms of `fedgem.gaussian.mstep` where something is learned.
     n_clusters : int
         The number of super-clusters of the uncertainty sets.
     objectives, bytes_up, bytes_down : dict of str to number
@@ -71,12 +86,32 @@ class Round:
 
 @dataclass(frozen=True)
 class Member:
-    """What the server keeps of a client: its latest reply and the means that answer it."""
+    """What the server keeps of a client: its latest reply and the means that answer it.
+
+    Attributes
+    ----------
+    profile : Profile
+        What it said once.
+    statistics : Statistics
+        Of its latest E-step.
+    squared_radii : array of shape (K_g,)
+        The squared radii of its uncertainty sets.
+    means : array of shape (K_g, d)
+        The means chosen in answer.
+    shapes : array, optional
+        The covariances of that E-step, which the radii are measured in.
+    """
 
     profile: Profile
     statistics: Statistics
     squared_radii: Array
     means: Array
+    shapes: Array | None = None
+
+    def components(self, settings: Settings) -> tuple[Gaussians, Array]:
+        """Return the components at the chosen means, and their weights."""
+        model = Model(settings.covariance_type, settings.learn_weights, self.profile.prior)
+        return m_step(self.statistics, model, self.profile.weights, self.means)
 
 
 @dataclass(frozen=True)
@@ -113,27 +148,34 @@ class Training:
         """Return the next request to each client; none when training is over."""
         if self.finished:
             return {}
-        return {
-            name: TrainRequest(
-                self.round,
-                self.settings.n_steps,
-                self.members[name].means if name in self.members else None,
-            )
-            for name in self.names
-        }
+        return {name: self._request(self.members.get(name)) for name in self.names}
+
+    def _request(self, member: Member | None) -> TrainRequest:
+        if member is None:
+            return TrainRequest(self.round, self.settings.n_steps)
+        components, weights = member.components(self.settings)
+        return TrainRequest(
+            self.round,
+            self.settings.n_steps,
+            components.means,
+            components.covariances,
+            weights if self.settings.learn_weights else None,
+        )
 
     def advance(self, replies: Mapping[str, TrainReply], seconds: float = 0.0) -> Training:
         """Take the replies of a round, from any subset of the clients, and update."""
         requests = self.requests()
         members = dict(self.members)
         for name, reply in replies.items():
-            members[name] = _answered(requests[name], reply, self.members.get(name))
+            members[name] = _answered(
+                requests[name], reply, self.members.get(name), self.settings.covariance_type
+            )
         members = {name: members[name] for name in self.names if name in members}
         labels = np.zeros(0, np.intp)
         converged = False
         if members:
             before = members
-            members, labels = _update(members, self.settings.cannot_link)
+            members, labels = _update(members, self.settings)
             converged = len(replies) == len(self.names) and _still(
                 self.members, members, self.settings.tol
             )
@@ -170,27 +212,38 @@ class Training:
         )
 
 
-def _answered(request: TrainRequest, reply: TrainReply, member: Member | None) -> Member:
+def _answered(
+    request: TrainRequest, reply: TrainReply, member: Member | None, covariance_type: CovarianceType
+) -> Member:
     """Return what the server keeps of a client after its reply."""
     profile = reply.profile or (member.profile if member else None)
     if profile is None:
         raise ValueError("A client's first reply must carry its profile.")
-    radii = reply.squared_radii
+    radii, shapes, means = reply.squared_radii, reply.shapes, reply.statistics.means
     if radii is None:
         if request.means is None:
             raise ValueError("A client that chose its own start must send its radii.")
-        radii = squared_radii(reply.statistics.means, request.means)
-    return Member(profile, reply.statistics, radii, reply.statistics.means)
+        shapes = request.covariances
+        radii = squared_radii(means, Gaussians(request.means, shapes, covariance_type))
+    return Member(profile, reply.statistics, radii, means, shapes)
 
 
-def _update(members: Mapping[str, Member], cannot_link: bool) -> tuple[dict[str, Member], IntArray]:
+def _update(
+    members: Mapping[str, Member], settings: Settings
+) -> tuple[dict[str, Member], IntArray]:
     """Run Algorithm 2 over all components and hand each client its new means."""
     sizes = [len(member.squared_radii) for member in members.values()]
     means, labels = update(
         np.concatenate([member.statistics.means for member in members.values()]),
         np.concatenate([member.squared_radii for member in members.values()]),
         np.repeat(np.arange(len(members)), sizes),
-        cannot_link=cannot_link,
+        _side_by_side(
+            [
+                Gaussians(member.means, member.shapes, settings.covariance_type)
+                for member in members.values()
+            ]
+        ),
+        cannot_link=settings.cannot_link,
     )
     parts = np.split(means, np.cumsum(sizes)[:-1])
     updated = {
@@ -198,6 +251,13 @@ def _update(members: Mapping[str, Member], cannot_link: bool) -> tuple[dict[str,
         for (name, member), part in zip(members.items(), parts, strict=True)
     }
     return updated, labels
+
+
+def _side_by_side(components: Sequence[Gaussians]) -> Array | None:
+    """Return the covariances of all clients' components; None for identities."""
+    covariances = [per_component(some) for some in components]
+    known = [some for some in covariances if some is not None]
+    return np.concatenate(known) if known else None
 
 
 def _still(before: Mapping[str, Member], after: Mapping[str, Member], tol: float) -> bool:
@@ -228,6 +288,8 @@ class Components:
         How many rows they answer for.
     n_rows : array of shape (G,)
         The clients' numbers of rows.
+    covariances : array of shape (C, d, d), (C, d) or (C,), optional
+        Their covariances; none for identities.
     """
 
     names: tuple[str, ...]
@@ -236,27 +298,44 @@ class Components:
     weights: Array
     counts: Array
     n_rows: IntArray
+    covariances: Array | None = None
 
     @classmethod
     def of(cls, training: Training) -> Components:
         """Collect what the clients reported last."""
         members = training.members.values()
+        components, weights = zip(
+            *(member.components(training.settings) for member in members), strict=True
+        )
         return cls(
             names=tuple(training.members),
-            owners=np.repeat(
-                np.arange(len(members)), [len(member.squared_radii) for member in members]
-            ),
-            means=np.concatenate([member.statistics.means for member in members]),
-            weights=np.concatenate([member.profile.weights for member in members]),
+            owners=np.repeat(np.arange(len(members)), [len(some) for some in weights]),
+            means=np.concatenate([some.means for some in components]),
+            weights=np.concatenate(weights),
             counts=np.concatenate([member.statistics.counts for member in members]),
             n_rows=np.array([member.profile.n_rows for member in members]),
+            covariances=_side_by_side(components),
         )
 
     def merge_tree(self, squared_radii: Array | None, *, cannot_link: bool) -> MergeTree:
-        """Return the merge tree, its costs in units of the given radii or of the heuristic."""
+        """Return the merge tree, its costs in units of the given radii or of the heuristic.
+
+        The heuristic is computed where the components' pooled covariance is the identity.
+        """
+        means = self.means
         if squared_radii is None:
-            squared_radii = heuristic_radii(self.means, self.weights, self.owners, self.n_rows)
-        return merge_tree(self.means, squared_radii, self.owners, cannot_link=cannot_link)
+            means = self._whitened()
+            squared_radii = heuristic_radii(means, self.weights, self.owners, self.n_rows)
+        return merge_tree(means, squared_radii, self.owners, cannot_link=cannot_link)
+
+    def _whitened(self) -> Array:
+        """Return the means in units of the components' pooled covariance."""
+        if self.covariances is None:
+            return self.means
+        pooled = np.tensordot(self.counts / self.counts.sum(), self.covariances, 1)
+        if pooled.ndim < 2:
+            return self.means / np.sqrt(pooled)
+        return np.linalg.solve(np.linalg.cholesky(pooled), self.means.T).T
 
 
 @dataclass(frozen=True)
@@ -271,18 +350,21 @@ class Clusters:
         Each client's share of each cluster, 0 where absent.
     of_components : array of shape (C,)
         The cluster of each component.
+    covariances : array of shape (K, d, d), optional
+        Their covariances; none for identities.
     """
 
     means: Array
     weights: Array
     of_components: IntArray
+    covariances: Array | None = None
 
 
 def aggregate(components: Components, labels: IntArray) -> Clusters:
     """Run the final aggregation (Algorithm 3) for given super-clusters.
 
-    A cluster's mean is the mean of its components' means. Clusters are numbered by the rows
-    that they answer for, the largest first.
+    A cluster's mean is the mean of its components' means, its covariance that of their rows
+    about it. Clusters are numbered by the rows that they answer for, the largest first.
     """
     n_clusters = labels.max() + 1
     weights = np.zeros((len(components.names), n_clusters))
@@ -293,4 +375,20 @@ def aggregate(components: Components, labels: IntArray) -> Clusters:
     sums = np.zeros((n_clusters, components.means.shape[1]))
     np.add.at(sums, of_components, components.means)
     sizes = np.bincount(of_components, minlength=n_clusters)
-    return Clusters(sums / sizes[:, None], weights[:, order], of_components)
+    means = sums / sizes[:, None]
+    covariances = _pooled(components, means[of_components], of_components)
+    return Clusters(means, weights[:, order], of_components, covariances)
+
+
+def _pooled(components: Components, centres: Array, labels: IntArray) -> Array | None:
+    """Pool the covariances of each cluster's components, taken about the cluster's mean."""
+    if components.covariances is None:
+        return None
+    steps = components.means - centres
+    own = matrices(of_components(components.means, components.covariances))
+    own = own + steps[:, :, None] * steps[:, None, :]
+    # Where no component of a cluster has any rows, all count the same.
+    counts = np.maximum(components.counts, np.finfo(np.float64).tiny)
+    pooled = np.zeros((labels.max() + 1, *own.shape[1:]))
+    np.add.at(pooled, labels, counts[:, None, None] * own)
+    return np.asarray(pooled / np.bincount(labels, weights=counts)[:, None, None])

@@ -19,6 +19,7 @@ import numpy as np
 from numba import njit
 
 from fedgem.disjoint_set import find, join, labels_of
+from fedgem.ellipsoids import add_steps, bounding_balls, contacts, meetings
 from fedgem.kdtree import boruvka, build, pairs_within_reach
 from fedgem.typing import Array, BoolArray, IntArray
 
@@ -108,7 +109,12 @@ def _join_unless_siblings_meet(first, second, owners, n_owners):  # type: ignore
 
 
 def update(
-    means: Array, squared_radii: Array, owners: IntArray, *, cannot_link: bool = False
+    means: Array,
+    squared_radii: Array,
+    owners: IntArray,
+    covariances: Array | None = None,
+    *,
+    cannot_link: bool = False,
 ) -> tuple[Array, IntArray]:
     """Run the server's update of a round (the paper's Algorithm 2).
 
@@ -120,6 +126,9 @@ def update(
         The squared radii of their uncertainty sets.
     owners : array of shape (C,)
         The client of each component, numbered from 0.
+    covariances : array of shape (C, d, d), (C, d) or (C,), optional
+        The metrics that the radii are measured in, which make the uncertainty sets ellipsoids or,
+        with one variance for each component, balls.
     cannot_link : bool
         Whether components of one client must stay in different super-clusters. Pairs then count
         closest first, and a pair that would break the rule counts as not overlapping.
@@ -142,21 +151,42 @@ def update(
     """
     means = np.ascontiguousarray(means, dtype=np.float64)
     radii = np.sqrt(squared_radii)
-    tree = build(means, radii)
     # T holds differences from the component's own mean, the first of which is zero.
     sums, sizes = np.zeros_like(means), np.ones(len(means))
+    if covariances is not None and covariances.ndim > 1:
+        covariances = np.ascontiguousarray(covariances, dtype=np.float64)
+        balls, reaches = bounding_balls(means, covariances, radii)
+        first, second, _ = _overlapping_pairs(balls, reaches, owners, build(balls, reaches))
+        t = meetings(means, covariances, radii, first, second)
+        first, second, t = first[t >= 0], second[t >= 0], t[t >= 0]
+        if cannot_link:
+            length = contacts(means, covariances, radii, first, second)
+            chosen = _closest_without_siblings(first, second, length, owners)
+            first, second, t = first[chosen], second[chosen], t[chosen]
+        add_steps(means, covariances, first, second, t, sums, sizes)
+        return means + sums / sizes[:, None], labels_of(len(means), first, second)
+    if covariances is not None:
+        radii = radii * np.sqrt(covariances)
+    tree = build(means, radii)
     if cannot_link:
         first, second, length = _overlapping_pairs(means, radii, owners, tree)
-        order = np.lexsort((second, first, length))
-        first, second = first[order], second[order]
-        together = _join_unless_siblings_meet(first, second, owners, owners.max() + 1) > 0
-        first, second = first[together], second[together]
+        chosen = _closest_without_siblings(first, second, length, owners)
+        first, second = first[chosen], second[chosen]
         _meet_listed(means, radii, first, second, sums, sizes)
         labels = labels_of(len(means), first, second)
     else:
         parent = _meet_all_overlapping(means, radii, owners, tree, sums, sizes)
         labels = np.unique(parent, return_inverse=True)[1].astype(np.intp)
     return means + sums / sizes[:, None], labels
+
+
+def _closest_without_siblings(
+    first: IntArray, second: IntArray, length: Array, owners: IntArray
+) -> IntArray:
+    """Return which pairs count when no two components of one client may meet, closest first."""
+    order = np.lexsort((second, first, length))
+    joined = _join_unless_siblings_meet(first[order], second[order], owners, owners.max() + 1)
+    return np.asarray(order[joined > 0])
 
 
 @dataclass(frozen=True)

@@ -50,10 +50,16 @@ class Scoring:
         """Ask every client once, about its own components alone."""
         if self.scores is not None:
             return {}
-        own = [self.components.owners == g for g in range(len(self.components.names))]
+        all_ = self.components
+        own = [all_.owners == g for g in range(len(all_.names))]
         return {
-            name: ScoreRequest(self.components.means[mine], self.candidates[:, mine])
-            for name, mine in zip(self.components.names, own, strict=True)
+            name: ScoreRequest(
+                all_.means[mine],
+                self.candidates[:, mine],
+                None if all_.covariances is None else all_.covariances[mine],
+                all_.weights[mine],
+            )
+            for name, mine in zip(all_.names, own, strict=True)
         }
 
     def advance(self, replies: Mapping[str, Any], seconds: float = 0.0) -> Scoring:

@@ -6,6 +6,10 @@ maximiser, Gamma the sum of the responsibilities and V their scatter about M. So
 says no more than |m - M|^2 <= |theta' - M|^2: the uncertainty set is the ball about M whose
 surface passes through the previous mean theta'.
 
+With a covariance S of the component's own, which the E-step used and which stays for this step, the
+same holds in its Mahalanobis distance: the set is the ellipsoid
+(m - M)' S^-1 (m - M) <= (theta' - M)' S^-1 (theta' - M). Its squared radius is measured in S.
+
 Radii are squared throughout, as epsilon is in the paper's eq. (rad_prob).
 """
 
@@ -13,30 +17,32 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedgem.gaussian.covariances import Gaussians, squared_distances_to_own
 from fedgem.typing import Array
 
 
-def squared_radii(maximisers: Array, previous: Array) -> Array:
+def squared_radii(maximisers: Array, previous: Gaussians) -> Array:
     """Return the exact solution of the radius problem (eq. rad_prob) for each component.
 
     Parameters
     ----------
-    maximisers, previous : arrays of shape (K, d)
-        The maximisers M of the local objective and the means theta' they were computed at.
+    maximisers : array of shape (K, d)
+        The maximisers M of the local objective.
+    previous : Gaussians
+        The means theta' and covariances S that they were computed at.
 
     Returns
     -------
     array of shape (K,)
-        epsilon* = |M - theta'|^2.
+        epsilon* = (M - theta')' S^-1 (M - theta'), with identity covariances |M - theta'|^2.
 
     Examples
     --------
     >>> import numpy as np
-    >>> squared_radii(np.array([[3.0, 4.0]]), np.array([[0.0, 0.0]]))
+    >>> squared_radii(np.array([[3.0, 4.0]]), Gaussians(np.array([[0.0, 0.0]])))
     array([25.])
     """
-    radii: Array = np.square(maximisers - previous).sum(axis=1)
-    return radii
+    return squared_distances_to_own(maximisers, previous)
 
 
 def squared_radius_by_bisection(

@@ -2,10 +2,10 @@ import numpy as np
 from numpy.testing import assert_array_equal
 
 from fedgem.gaussian import initialisation
-from fedgem.gaussian.initialisation import start_means
+from fedgem.gaussian.initialisation import start
 from fedgem.rows import Rows
 
-LOG_HALVES = np.log(np.full(4, 0.25))
+QUARTERS = np.full(4, 0.25)
 
 
 def blobs():
@@ -16,7 +16,7 @@ def blobs():
 
 def test_seeds_of_a_single_start_are_rows():
     _, X = blobs()
-    means = start_means(Rows.from_array(X), LOG_HALVES, 1, [0])
+    means = start(Rows.from_array(X), QUARTERS, 1, [0])[0].means
     assert all((mean == X).all(axis=1).any() for mean in means)
 
 
@@ -24,7 +24,7 @@ def test_several_starts_find_what_one_misses():
     centres, X = blobs()
 
     def far_off(n_init, seed):
-        means = start_means(Rows.from_array(X), LOG_HALVES, n_init, [seed])
+        means = start(Rows.from_array(X), QUARTERS, n_init, [seed])[0].means
         return np.linalg.norm(centres[:, None] - means, axis=2).min(axis=1).max() > 4
 
     one = sum(far_off(1, seed) for seed in range(40))
@@ -36,20 +36,20 @@ def test_same_seed_same_start():
     _, X = blobs()
     rows = Rows.from_array(X)
     assert_array_equal(
-        start_means(rows, LOG_HALVES, 3, [5, 1]), start_means(rows, LOG_HALVES, 3, [5, 1])
+        start(rows, QUARTERS, 3, [5, 1])[0].means, start(rows, QUARTERS, 3, [5, 1])[0].means
     )
     assert not np.array_equal(
-        start_means(rows, LOG_HALVES, 1, [5, 1]), start_means(rows, LOG_HALVES, 1, [5, 2])
+        start(rows, QUARTERS, 1, [5, 1])[0].means, start(rows, QUARTERS, 1, [5, 2])[0].means
     )
 
 
 def test_many_rows_start_from_a_sample(monkeypatch):
     monkeypatch.setattr(initialisation, "SAMPLE", 50)
     _, X = blobs()
-    means = start_means(Rows.from_array(X), LOG_HALVES, 1, [0])
+    means = start(Rows.from_array(X), QUARTERS, 1, [0])[0].means
     assert all((mean == X).all(axis=1).any() for mean in means)
 
 
 def test_fewer_distinct_rows_than_components():
     X = np.ones((6, 2))
-    assert_array_equal(start_means(Rows.from_array(X), LOG_HALVES, 2, [0]), np.ones((4, 2)))
+    assert_array_equal(start(Rows.from_array(X), QUARTERS, 2, [0])[0].means, np.ones((4, 2)))

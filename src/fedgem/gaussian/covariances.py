@@ -99,6 +99,33 @@ def matrices(components: Gaussians) -> Array:
     return expanded
 
 
+def per_component(components: Gaussians) -> Array | None:
+    """Return the covariances with one for each component: what is tied is repeated.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> per_component(Gaussians(np.zeros((3, 1)), np.array([[4.0]]), "tied")).ravel()
+    array([4., 4., 4.])
+    """
+    if components.covariance_type == "tied":
+        return matrices(components)
+    return components.covariances
+
+
+def of_components(means: Array, covariances: Array | None) -> Gaussians:
+    """Put together what `per_component` took apart; the shape tells the type.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> of_components(np.zeros((3, 2)), np.ones((3, 2))).covariance_type
+    'diag'
+    """
+    types: dict[int, CovarianceType] = {0: "identity", 1: "spherical", 2: "diag", 3: "full"}
+    return Gaussians(means, covariances, types[0 if covariances is None else covariances.ndim])
+
+
 def cholesky_factors(components: Gaussians) -> Array:
     """Return the lower Cholesky factors of matrices: (K, d, d) for full, (1, d, d) for tied.
 
@@ -179,3 +206,30 @@ def squared_distances(X: Array, components: Gaussians) -> Array:
         return np.stack([np.square((X - m) / s).sum(axis=1) for m, s in scaled], axis=1)
     euclidean: Array = cdist(X, means, "sqeuclidean")
     return euclidean if covariances is None else np.asarray(euclidean / covariances)
+
+
+def squared_distances_to_own(X: Array, components: Gaussians) -> Array:
+    """Return the squared Mahalanobis distance of each row from its own component, of shape (K,).
+
+    Parameters
+    ----------
+    X : array of shape (K, d)
+        A row for each component.
+    components : Gaussians
+        The components.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> components = Gaussians(np.zeros((2, 1)), np.array([1.0, 4.0]), "spherical")
+    >>> squared_distances_to_own(np.array([[2.0], [2.0]]), components)
+    array([4., 1.])
+    """
+    steps, covariances = X - components.means, components.covariances
+    if covariances is None:
+        return np.asarray(np.square(steps).sum(axis=1))
+    if components.covariance_type in ("full", "tied"):
+        whitened = np.linalg.solve(cholesky_factors(components), steps[:, :, None])
+        return np.asarray(np.square(whitened).sum(axis=(1, 2)))
+    variances = covariances if covariances.ndim == 2 else covariances[:, None]
+    return np.asarray((np.square(steps) / variances).sum(axis=1))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from fedgem.gaussian.covariances import Gaussians, log_determinants, squared_distances
 from fedgem.typing import Array
 
@@ -34,3 +36,16 @@ def log_joint(X: Array, components: Gaussians, log_weights: Array) -> Array:
     constants = log_determinants(components) + X.shape[1] * math.log(2 * math.pi)
     joint: Array = log_weights - 0.5 * (distances + constants)
     return joint
+
+
+def log_of(weights: Array) -> Array:
+    """Return the logarithms of weights, of which some may be zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> log_of(np.array([0.0, 1.0]))
+    array([-inf,   0.])
+    """
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(weights))

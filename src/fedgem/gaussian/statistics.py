@@ -57,6 +57,28 @@ class Statistics:
         return Statistics(counts, self.means + share[:, None] * step, covariances, overlap)
 
 
+def covariances_about(statistics: Statistics, means: Array) -> Array | None:
+    """Return the covariances of the same rows about other means.
+
+    Each gains the product of its step: S + (m - M)(m - M)', in the form of its type.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> some = Statistics(np.array([2.0]), np.array([[1.0]]), np.array([[4.0]]))
+    >>> covariances_about(some, np.array([[4.0]]))
+    array([[13.]])
+    """
+    covariances = statistics.covariances
+    if covariances is None:
+        return None
+    steps, counts = means - statistics.means, statistics.counts
+    if covariances.ndim == 3 and len(covariances) != len(counts):  # pooled: all have one
+        share = _share(counts, np.full_like(counts, counts.sum()))
+        return np.asarray(covariances + (steps.T * share) @ steps)
+    return np.asarray(covariances + products(steps, covariances.ndim))
+
+
 def products(steps: Array, ndim: int) -> Array:
     """Return each row's product with itself, in the form of covariances with so many dimensions.
 
