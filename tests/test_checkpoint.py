@@ -91,9 +91,24 @@ def test_resuming_runs_only_what_is_left(tmp_path, clients, random_state):
     assert_array_equal(again.means_, model.means_)
 
 
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+def test_covariances_and_weights_are_resumed_as_well(tmp_path, clients, covariance_type):
+    path = tmp_path / "run.checkpoint"
+    params = {"covariance_type": covariance_type, "learn_weights": True, "upsilon": 1.0}
+    params |= {"tol": 0, "random_state": 0}
+    interrupted(FedGEM(**params), clients, path)
+    resumed = FedGEM(**params).fit(clients, checkpoint=path)
+    calm = FedGEM(**params).fit(clients)
+    assert_array_equal(resumed.means_, calm.means_)
+    assert_array_equal(resumed.covariances_, calm.covariances_)
+    assert_array_equal(resumed.weights_, calm.weights_)
+
+
 @pytest.mark.parametrize(
     ("other", "what"),
     [
+        ({"covariance_type": "full"}, "covariance_type"),
+        ({"learn_weights": True}, "learn_weights"),
         ({"n_local_components": 3}, "weights"),
         ({"random_state": 1}, "random_state"),
         ({"scale": True}, "scale"),

@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from fedgem import FederatedScaler, FedGEM, InputError, LocalEngine, StoredFileError
 from fedgem import rows as rows_module
 from fedgem.server import Round
+from strategies import COVARIANCE_TYPES
 
 NAMES = ["rms", "kurtosis"]
 CENTRES = 10.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1], [2, 0], [2, 1]])
@@ -669,3 +670,64 @@ def test_a_model_is_no_checkpoint_and_a_checkpoint_is_no_model(model, tmp_path):
         FedGEM.load(tmp_path / "checkpoint")
     with pytest.raises(StoredFileError, match="does not exist"):
         FedGEM.load(tmp_path / "nowhere")
+
+
+LONG = {
+    name: np.random.default_rng(g).normal(size=(120, 2)) * [400.0, 0.02]
+    + np.array([[0.0, 0.0], [0.0, 0.3], [0.0, 0.6]])[[g, (g + 1) % 3] * 60]
+    for g, name in enumerate("abc")
+}
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+@pytest.mark.parametrize("learn_weights", [False, True])
+def test_every_covariance_type_predicts_what_its_covariances_say(
+    tmp_path, covariance_type, learn_weights
+):
+    model = FedGEM(
+        covariance_type=covariance_type, learn_weights=learn_weights, random_state=0
+    ).fit(PLANTS)
+    K, d = model.means_.shape
+    assert model.covariances_.shape == (K, d, d)
+    if covariance_type in ("diag", "spherical", "identity"):
+        diagonals = np.einsum("kii->ki", model.covariances_)
+        assert_array_equal(model.covariances_, diagonals[:, :, None] * np.eye(d))
+    weights = model.components_.n_rows @ model.weights_ / model.components_.n_rows.sum()
+    some = PLANTS["east"]
+    expected = np.stack([
+        np.log(w) + multivariate_normal(mean, covariance).logpdf(some)
+        for w, mean, covariance in zip(weights, model.means_, model.covariances_, strict=True)
+    ], axis=1)  # fmt: skip
+    assert_allclose(model.score_samples(some), np.logaddexp.reduce(expected, axis=1))
+    assert_array_equal(model.predict(some), expected.argmax(axis=1))
+    model.save(tmp_path / "model")
+    again = FedGEM.load(tmp_path / "model")
+    assert_array_equal(again.score_samples(some), model.score_samples(some))
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag"])
+def test_covariances_need_no_scaling(covariance_type):
+    model = FedGEM(covariance_type=covariance_type, random_state=0).fit(LONG)
+    assert model.n_clusters_ == 3
+    assert_allclose(np.sort(model.means_[:, 1]), [0.0, 0.3, 0.6], atol=0.02)
+    scaled = FedGEM(covariance_type=covariance_type, scale=True, random_state=0).fit(LONG)
+    assert_allclose(np.sort(scaled.means_[:, 1]), [0.0, 0.3, 0.6], atol=0.02)
+    row = LONG["a"]
+    assert_allclose(scaled.score(row), model.score(row), rtol=0.02)
+
+
+@pytest.mark.parametrize("cannot_link", [False, True])
+def test_upsilon_is_chosen_for_covariances_too(cannot_link):
+    model = FedGEM(covariance_type="full", cannot_link=cannot_link, learn_weights=True,
+                   random_state=0).fit(LONG)  # fmt: skip
+    assert model.n_clusters_ == 3
+    assert_allclose(model.weights_.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize(("params", "said"), [
+    ({"covariance_type": "round"}, "covariance_type: found 'round', expected one of full, tied"),
+    ({"learn_weights": True, "weights": [[1.0, 0.0]] * 3}, "expected none of zero to learn from"),
+])  # fmt: skip
+def test_what_covariances_and_weights_cannot_be(params, said):
+    with pytest.raises(InputError, match=said):
+        FedGEM(random_state=0, **params).fit(LONG)

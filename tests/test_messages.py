@@ -24,6 +24,7 @@ SIZES = [
     (MomentsReply(Statistics(np.ones(1), np.ones((1, D)), np.ones((1, D)))), 1 + 2 * D, 0),
     (TrainRequest(0, 1), 0, 2),
     (TrainRequest(1, 1, np.ones((K, D))), K * D, 2),
+    (TrainRequest(1, 1, np.ones((K, D)), np.ones((D, D)), np.ones(K)), K * D + D**2 + K, 2),
     (TrainReply(0, -1.5, STATISTICS), K * (D + 1), 2),
     (TrainReply(0, -1.5, STATISTICS, np.ones(K), PROFILE), K * (D + 1) + 2 * K, 3),
     (ScoreRequest(np.ones((K, D)), np.zeros((4, K), np.intp)), K * D + 4 * K, 0),

@@ -2,7 +2,7 @@ import io
 import json
 import os
 import zipfile
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ EXAMPLES = [
     Statistics(np.ones(1), np.ones((1, 2)), np.ones((1, 2))),
     MEMBER.profile,
     MEMBER,
+    replace(MEMBER, profile=Profile(7, np.ones(2), np.array(2.0)), shapes=np.ones(2)),
     Settings(max_iter=3, tol=1e-4, cannot_link=True),
     ROUND,
     Training(("plant-1",), Settings(), 1, {"plant-1": MEMBER}, last=True, history=(ROUND,)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 from scipy.special import logsumexp, softmax
@@ -26,7 +26,7 @@ from fedgem.checks import (
 from fedgem.client import Client
 from fedgem.engines.local import LocalEngine
 from fedgem.errors import InputError
-from fedgem.gaussian.covariances import Gaussians
+from fedgem.gaussian.covariances import CovarianceType, Gaussians
 from fedgem.gaussian.density import log_joint
 from fedgem.inputs import check, collect, open_rows
 from fedgem.rows import Rows
@@ -37,7 +37,8 @@ from fedgem.typing import Array, BoolArray, IntArray
 
 MODEL_FORMAT = "fedgem model"
 ROUNDS_DEPEND_ON = (
-    *("max_iter", "n_init", "n_local_steps", "tol", "cannot_link", "scale", "random_state"),
+    *("covariance_type", "learn_weights", "max_iter", "n_init", "n_local_steps", "tol"),
+    *("cannot_link", "scale", "random_state"),
 )
 
 
@@ -52,8 +53,13 @@ class FedGEM(ClusterMixin, BaseEstimator):
     n_local_components : int, sequence or dict, default=2
         The number of components K_g of each client: one number for all, or one for each client,
         in order or by name.
+    covariance_type : {"identity", "spherical", "diag", "tied", "full"}, default="identity"
+        The form of the components' covariances. All but identities are learned, shrunk towards
+        each client's covariance within its own clusters. "tied" is tied at each client.
     weights : sequence or dict of arrays, optional
-        The fixed weights of each client's components, in order or by name; equal by default.
+        The weights of each client's components, in order or by name; equal by default.
+    learn_weights : bool, default=False
+        Whether `weights` are learned from there on, or stay.
     max_iter : int, default=10
         The most rounds T of collaborative training.
     n_init : int, default=3
@@ -65,8 +71,9 @@ class FedGEM(ClusterMixin, BaseEstimator):
         of all means.
     upsilon : float or "auto", default="auto"
         How far the final aggregation reaches: two components join when the balls of squared
-        radius ``upsilon * R_min / (pi * sqrt(N))`` around their means overlap. "auto" chooses it
-        by the silhouette of rows that did not train.
+        radius ``upsilon * R_min / (pi * sqrt(N))`` around their means overlap,
+        distances being taken where the components' pooled covariance is the identity. "auto"
+        chooses it by the silhouette of rows that did not train.
     final_radius : float, sequence or dict, optional
         The final radii themselves, as distances: one for all components, or for each client a
         number or one for each of its components. Takes the place of `upsilon`.
@@ -140,7 +147,9 @@ class FedGEM(ClusterMixin, BaseEstimator):
         self,
         n_local_components: int | Sequence[int] | Mapping[str, int] = 2,
         *,
+        covariance_type: CovarianceType = "identity",
         weights: Sequence[Any] | Mapping[str, Any] | None = None,
+        learn_weights: bool = False,
         max_iter: int = 10,
         n_init: int = 3,
         n_local_steps: int = 1,
@@ -154,7 +163,9 @@ class FedGEM(ClusterMixin, BaseEstimator):
         verbose: int = 0,
     ) -> None:
         self.n_local_components = n_local_components
+        self.covariance_type = covariance_type
         self.weights = weights
+        self.learn_weights = learn_weights
         self.max_iter = max_iter
         self.n_init = n_init
         self.n_local_steps = n_local_steps
@@ -227,12 +238,23 @@ class FedGEM(ClusterMixin, BaseEstimator):
         inputs = collect(X, clients)
         seed = int(check_random_state(self.random_state).randint(2**31))
         weights = component_weights(self.n_local_components, self.weights, inputs)
+        if self.learn_weights:
+            for name, own in weights.items():
+                holds = bool(np.all(own > 0))
+                require(f"Client {name!r}, weights", own, "none of zero to learn from", holds)
         if self.cannot_link:
             refuse_too_many_for_cannot_link(weights)
         radii = None if self.final_radius is None else final_radii(self.final_radius, weights)
         training = Training(
             tuple(inputs.rows),
-            Settings(self.max_iter, self.n_local_steps, self.tol, self.cannot_link),
+            Settings(
+                self.max_iter,
+                self.n_local_steps,
+                self.tol,
+                self.cannot_link,
+                self.covariance_type,
+                self.learn_weights,
+            ),
             last=self.max_iter == 0,
         )
         if checkpoint is not None:
@@ -255,6 +277,8 @@ class FedGEM(ClusterMixin, BaseEstimator):
                     weights[name],
                     seed,
                     self.n_init,
+                    covariance_type=self.covariance_type,
+                    learn_weights=self.learn_weights,
                 )
                 for name, rows in inputs.rows.items()
             }
@@ -292,6 +316,9 @@ class FedGEM(ClusterMixin, BaseEstimator):
         self.component_labels_ = clusters.of_components
         self.scale_ = scale.astype(inputs.dtype)
         self.covariances_ = np.tile(np.diag(np.square(self.scale_)), (self.n_clusters_, 1, 1))
+        if clusters.covariances is not None:
+            # In float64 whatever the input: rounded, one might be a covariance no more.
+            self.covariances_ = clusters.covariances * np.outer(scale, scale)
         self.history_ = training.history
         self.n_iter_ = len(training.history)
         self.converged_ = self.n_iter_ <= self.max_iter
@@ -442,6 +469,9 @@ class FedGEM(ClusterMixin, BaseEstimator):
         for name, least in (("max_iter", 0), ("n_init", 1), ("n_local_steps", 1)):
             value = getattr(self, name)
             require(name, value, f"a whole number from {least}", is_whole(value) and value >= least)
+        known = self.covariance_type in get_args(CovarianceType)
+        expected = f"one of {', '.join(get_args(CovarianceType))}"
+        require("covariance_type", self.covariance_type, expected, known)
         require("tol", self.tol, "a number from 0", is_number(self.tol) and self.tol >= 0)
         known = self.upsilon == "auto" or (is_number(self.upsilon) and float(self.upsilon) >= 0)
         require("upsilon", self.upsilon, "a number from 0 or 'auto'", known)
@@ -480,7 +510,14 @@ class FedGEM(ClusterMixin, BaseEstimator):
             return np.asarray(np.log(weights))
 
     def _block_joint(self, block: Array, log_weights: Array) -> Array:
-        return log_joint(block / self.scale_, Gaussians(self.means_ / self.scale_), log_weights)
+        means, covariances = self.means_ / self.scale_, self.covariances_
+        if self.covariance_type == "identity":
+            return log_joint(block / self.scale_, Gaussians(means), log_weights)
+        if self.covariance_type in ("diag", "spherical"):
+            variances = np.diagonal(covariances, axis1=1, axis2=2) / np.square(self.scale_)
+            return log_joint(block / self.scale_, Gaussians(means, variances, "diag"), log_weights)
+        covariances = covariances / np.outer(self.scale_, self.scale_)
+        return log_joint(block / self.scale_, Gaussians(means, covariances, "full"), log_weights)
 
     def _joint(self, X: Any, client: str | None) -> Array:
         """Return log(pi_k p_k(x)) of every row and cluster."""

@@ -20,7 +20,7 @@ from fedgem.gaussian.covariances import (
     per_component,
 )
 from fedgem.gaussian.mstep import Model, m_step
-from fedgem.gaussian.statistics import Statistics
+from fedgem.gaussian.statistics import Statistics, products
 from fedgem.messages import Profile, TrainReply, TrainRequest
 from fedgem.superclusters import MergeTree, heuristic_radii, merge_tree, update
 from fedgem.typing import Array, IntArray
@@ -384,11 +384,12 @@ def _pooled(components: Components, centres: Array, labels: IntArray) -> Array |
     """Pool the covariances of each cluster's components, taken about the cluster's mean."""
     if components.covariances is None:
         return None
-    steps = components.means - centres
-    own = matrices(of_components(components.means, components.covariances))
-    own = own + steps[:, :, None] * steps[:, None, :]
+    own = components.covariances
+    own = own + products(components.means - centres, own.ndim)
     # Where no component of a cluster has any rows, all count the same.
     counts = np.maximum(components.counts, np.finfo(np.float64).tiny)
     pooled = np.zeros((labels.max() + 1, *own.shape[1:]))
-    np.add.at(pooled, labels, counts[:, None, None] * own)
-    return np.asarray(pooled / np.bincount(labels, weights=counts)[:, None, None])
+    axes = (slice(None), *(None,) * (own.ndim - 1))
+    np.add.at(pooled, labels, counts[axes] * own)
+    pooled /= np.bincount(labels, weights=counts)[axes]
+    return matrices(of_components(np.zeros((len(pooled), centres.shape[1])), pooled))
