@@ -128,7 +128,7 @@ def test_one_client_alone_is_ordinary_em(covariance_type):
     """Nothing to meet: the server's answer is the M-step, and training converges to a maximum."""
     clients = dict(list(federation(covariance_type, learn_weights=True).items())[:1])
     (client,) = clients.values()
-    last = states(clients, max_iter=300)[-1]
+    last = states(clients, max_iter=150)[-1]
     (member,) = last.members.values()
     components, weights = member.components(last.settings)
     best = straight(client, components, weights)
@@ -237,3 +237,46 @@ def test_covariances_beat_identities_on_clusters_that_are_long():
 
     assert agreement("identity") < 0.7
     assert agreement("full") > 0.95
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag"])
+def test_units_do_not_matter(covariance_type):
+    """Features in other units: the same rounds, and the same components in those units."""
+    units = np.array([1e3, 1e-4])
+    clients = federation(covariance_type, learn_weights=True)
+    others = {
+        name: replace(
+            client, rows=Rows.from_array(np.concatenate(list(client.rows.blocks())) * units)
+        )
+        for name, client in clients.items()
+    }
+    here, there = (states(some, max_iter=60, tol=1e-3) for some in (clients, others))
+    assert len(here) == len(there) < 61
+    for name, member in here[-1].members.items():
+        assert_allclose(there[-1].members[name].means, member.means * units, rtol=1e-6)
+        assert_allclose(
+            there[-1].members[name].squared_radii, member.squared_radii, rtol=1e-3, atol=1e-9
+        )
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_a_clusters_covariance_is_that_of_its_rows_about_its_mean(ndim):
+    own = np.array([1.0, 2.0, 5.0]) if ndim == 1 else np.ones((3, 2)) * [[1.0], [2.0], [5.0]]
+    components = Components(
+        names=("a", "b"),
+        owners=np.array([0, 0, 1]),
+        means=np.array([[0.0, 0.0], [9.0, 9.0], [2.0, 4.0]]),
+        weights=np.array([0.5, 0.5, 1.0]),
+        counts=np.array([30.0, 10.0, 10.0]),
+        n_rows=np.array([40, 10]),
+        covariances=own[:, :, None] * np.eye(2) if ndim == 3 else own,
+    )
+    clusters = aggregate(components, np.array([0, 1, 0]))
+    within = (30 * 1.0 + 10 * 5.0) / 40
+    between = np.outer([1.0, 2.0], [1.0, 2.0])  # from (1, 2), the mean of both means
+    expected = {
+        1: (within + 2.5) * np.eye(2),
+        2: within * np.eye(2) + np.diag(np.diag(between)),
+        3: within * np.eye(2) + between,
+    }[ndim]
+    assert_allclose(clusters.covariances, [expected, 2.0 * np.eye(2)])

@@ -68,7 +68,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
         The EM steps S that a client takes in a round.
     tol : float, default=1e-4
         Training ends early when no mean moves farther in a round than this share of the spread
-        of all means.
+        of all means, in units of the components' pooled covariance.
     upsilon : float or "auto", default="auto"
         How far the final aggregation reaches: two components join when the balls of squared
         radius ``upsilon * R_min / (pi * sqrt(N))`` around their means overlap,

@@ -39,7 +39,7 @@ class Settings:
         The number S of local EM steps in a round.
     tol : float
         Training ends early when no mean moves farther in a round than this share of the spread
-        of all means.
+        of all means, in units of the components' pooled covariance.
     cannot_link : bool
         Whether components of one client must stay apart.
     covariance_type : {"identity", "spherical", "diag", "tied", "full"}
@@ -177,7 +177,7 @@ class Training:
             before = members
             members, labels = _update(members, self.settings)
             converged = len(replies) == len(self.names) and _still(
-                self.members, members, self.settings.tol
+                self.members, members, self.settings
             )
             members = before if self.last else members
         return replace(
@@ -237,12 +237,7 @@ def _update(
         np.concatenate([member.statistics.means for member in members.values()]),
         np.concatenate([member.squared_radii for member in members.values()]),
         np.repeat(np.arange(len(members)), sizes),
-        _side_by_side(
-            [
-                Gaussians(member.means, member.shapes, settings.covariance_type)
-                for member in members.values()
-            ]
-        ),
+        _shapes(members, settings),
         cannot_link=settings.cannot_link,
     )
     parts = np.split(means, np.cumsum(sizes)[:-1])
@@ -253,6 +248,16 @@ def _update(
     return updated, labels
 
 
+def _shapes(members: Mapping[str, Member], settings: Settings) -> Array | None:
+    """Return what the radii of all components are measured in."""
+    return _side_by_side(
+        [
+            Gaussians(member.means, member.shapes, settings.covariance_type)
+            for member in members.values()
+        ]
+    )
+
+
 def _side_by_side(components: Sequence[Gaussians]) -> Array | None:
     """Return the covariances of all clients' components; None for identities."""
     covariances = [per_component(some) for some in components]
@@ -260,14 +265,28 @@ def _side_by_side(components: Sequence[Gaussians]) -> Array | None:
     return np.concatenate(known) if known else None
 
 
-def _still(before: Mapping[str, Member], after: Mapping[str, Member], tol: float) -> bool:
+def _still(before: Mapping[str, Member], after: Mapping[str, Member], settings: Settings) -> bool:
     """Tell whether no mean has moved farther than a share `tol` of the spread of all."""
     if len(before) < len(after):
         return False
     means = np.concatenate([member.means for member in after.values()])
     steps = means - np.concatenate([before[name].means for name in after])
+    shapes = _shapes(after, settings)
+    if shapes is not None:
+        counts = np.concatenate([member.statistics.counts for member in after.values()])
+        means, steps = _whitened(means, shapes, counts), _whitened(steps, shapes, counts)
     spread = np.square(means - means.mean(axis=0)).sum(axis=1).mean()
-    return bool(np.square(steps).sum(axis=1).max() <= tol**2 * spread)
+    return bool(np.square(steps).sum(axis=1).max() <= settings.tol**2 * spread)
+
+
+def _whitened(points: Array, covariances: Array | None, counts: Array) -> Array:
+    """Return points in units of the components' pooled covariance."""
+    if covariances is None:
+        return points
+    pooled = np.tensordot(counts / counts.sum(), covariances, 1)
+    if pooled.ndim < 2:
+        return np.asarray(points / np.sqrt(pooled))
+    return np.linalg.solve(np.linalg.cholesky(pooled), points.T).T
 
 
 @dataclass(frozen=True)
@@ -324,18 +343,9 @@ class Components:
         """
         means = self.means
         if squared_radii is None:
-            means = self._whitened()
+            means = _whitened(means, self.covariances, self.counts)
             squared_radii = heuristic_radii(means, self.weights, self.owners, self.n_rows)
         return merge_tree(means, squared_radii, self.owners, cannot_link=cannot_link)
-
-    def _whitened(self) -> Array:
-        """Return the means in units of the components' pooled covariance."""
-        if self.covariances is None:
-            return self.means
-        pooled = np.tensordot(self.counts / self.counts.sum(), self.covariances, 1)
-        if pooled.ndim < 2:
-            return self.means / np.sqrt(pooled)
-        return np.linalg.solve(np.linalg.cholesky(pooled), self.means.T).T
 
 
 @dataclass(frozen=True)
