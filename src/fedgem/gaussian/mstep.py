@@ -17,7 +17,8 @@ responsibilities and *any* means m, Q with these terms is greatest at
     S_k = \frac{n_k [C_k + (m_k - M_k)(m_k - M_k)'] + d W}{n_k + d}, \qquad
     \pi_k = \frac{n_k + 1}{N + K},
 
-n, M and C being the statistics of the E-step. So the mean may be chosen first, by anybody, and the
+n, M and C being the statistics of the E-step; each type takes the former in its own form, pooled
+over the components for "tied". So the mean may be chosen first, by anybody, and the
 rest after it (expectation conditional maximisation; Meng and Rubin, 1993).
 """
 
