@@ -162,6 +162,8 @@ def test_bad_components_are_named():
     empty[3] = 0
     with pytest.raises(ValueError, match=r"Component 3 has a count of 0\.0, expected more than 0"):
         merge_components(empty, means, covariances)
+    with pytest.raises(ValueError, match="Found n_clusters = 0, expected at least 1"):
+        merge_components(counts, means, covariances, 0)
     covariances[4] = [[1.0, 2.0], [2.0, 1.0]]
     with pytest.raises(ValueError, match="covariance of component 4 is not positive definite"):
         merge_components(counts, means, covariances)

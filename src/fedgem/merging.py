@@ -82,6 +82,8 @@ def merge_components(
     array([0, 0, 1])
     """
     n = len(counts)
+    if n_clusters < 1:
+        raise ValueError(f"Found n_clusters = {n_clusters}, expected at least 1.")
     if not np.all(counts > 0):
         k = int(np.argmin(counts > 0))
         raise ValueError(f"Component {k} has a count of {counts[k]}, expected more than 0.")
@@ -111,12 +113,11 @@ def _components(counts: Array, means: Array, covariances: Array) -> Components:
     shares = counts / counts.sum()
     centred = means - shares @ means
     try:
-        root = np.linalg.cholesky(np.tensordot(shares, covariances, 1))
-    except np.linalg.LinAlgError:
-        root = np.eye(d)
-    y = np.linalg.solve(root, centred.T)
-    directions = np.linalg.eigh((y * shares) @ y.T)[1][:, ::-1]
-    into = directions.T @ np.linalg.inv(root)
+        whiten = np.linalg.inv(np.linalg.cholesky(np.tensordot(shares, covariances, 1)))
+    except np.linalg.LinAlgError:  # one of them is to blame, and `fill_logs` says which
+        whiten = np.eye(d)
+    y = whiten @ centred.T
+    into = np.linalg.eigh((y * shares) @ y.T)[1][:, ::-1].T @ whiten
     rows, columns = np.tril_indices(d)
     packed, widths = np.empty((n, len(rows))), np.empty(n)
     for start in range(0, n, CHUNK):
@@ -128,5 +129,5 @@ def _components(counts: Array, means: Array, covariances: Array) -> Components:
     ages[np.argsort(-counts, kind="stable")] = np.arange(n)
     logs = np.zeros((n, -(-d // STEP)))
     # Unlike a product of matrices, einsum maps equal means to equal means.
-    mapped_means = np.einsum("jk,nk->nj", into, centred)
+    mapped_means = np.ascontiguousarray(np.einsum("jk,nk->nj", into, centred))
     return Components(np.array(counts, float), mapped_means, packed, logs, widths, ages)
