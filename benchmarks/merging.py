@@ -1,6 +1,6 @@
 """Speed and memory of merging components by the likelihood lost.
 
-Run it with `python benchmarks/merging.py` (about three minutes on two cores). The times of the
+Run it with `python benchmarks/merging.py` (about four minutes on two cores). The times of the
 small sizes are medians of `REPEATS` measurements, those of the large one single measurements.
 """
 
@@ -20,10 +20,10 @@ from measuring import medians, row, show
 REPEATS = 7
 
 
-def components(n: int, d: int, n_clusters: int) -> tuple[Array, Array, Array]:
+def components(n: int, d: int, n_clusters: int, spread: float = 2.0) -> tuple[Array, Array, Array]:
     """Draw each component's 30 to 300 rows from one of the clusters, and shrink its covariance."""
     rng = np.random.default_rng(0)
-    centres = 2 * rng.normal(size=(n_clusters, d))
+    centres = spread * rng.normal(size=(n_clusters, d))
     factors = np.eye(d) + 0.3 / np.sqrt(d) * rng.normal(size=(n_clusters, d, d))
     counts = rng.integers(30, 300, size=n)
     means, covariances = np.empty((n, d)), np.empty((n, d, d))
@@ -49,14 +49,15 @@ def large() -> None:
     row("peak memory of its process", peak, 4, "GB", at_least=False)
 
 
-def ordinary(d: int, n_clusters: int, target: float) -> None:
+def ordinary(d: int, n_clusters: int, target: float, spread: float = 2.0) -> None:
     """Merge what 100 clients with 6 components send."""
-    parts = components(600, d, n_clusters)
+    parts = components(600, d, n_clusters, spread)
     with ThreadPoolExecutor(2) as pool:
         for size_free in (False, True):
             once = partial(merge_components, *parts, size_free=size_free, pool=pool)
             (spent,) = medians(once, repeats=REPEATS)
-            figure = f"C = 600 to 1, d = {d}, K = {n_clusters}{', size-free' * size_free}"
+            what = f"{', overlapping' * (spread < 1)}{', size-free' * size_free}"
+            figure = f"C = 600 to 1, d = {d}, K = {n_clusters}{what}"
             row(figure, spent, target, "s", at_least=False)
 
 
@@ -67,4 +68,5 @@ if __name__ == "__main__":
         for n_clusters in (10, 47):
             ordinary(10, n_clusters, 0.15)
             ordinary(64, n_clusters, 1.5)
+        ordinary(64, 10, 1.5, spread=0.2)
     show("fedgem merging")

@@ -125,6 +125,8 @@ def _components(counts: Array, means: Array, covariances: Array) -> Components:
         mapped = into @ covariances[part] @ into.T
         packed[part] = mapped[:, rows, columns]
         widths[part] = np.abs(mapped).sum(axis=2).max(axis=1)
+    # The younger of two looks after the pair. Small components are cheap for all and soon gone:
+    # as the youngest, they look for larger ones, and few lose what they have found.
     ages = np.empty(n, np.int64)
     ages[np.argsort(-counts, kind="stable")] = np.arange(n)
     logs = np.zeros((n, -(-d // STEP)))
