@@ -23,14 +23,8 @@ from concurrent.futures import Executor
 import numpy as np
 
 from fedgem.gaussian.covariances import not_positive_definite
-from fedgem.merging_kernels import (
-    STEP,
-    Components,
-    cheapest_pairs,
-    fill_logs,
-    index_of,
-    merge_greedily,
-)
+from fedgem.merging_costs import STEP, Components, fill_logs
+from fedgem.merging_kernels import cheapest_pairs, index_of, merge_greedily
 from fedgem.rows import map_in_order
 from fedgem.superclusters import MergeTree
 from fedgem.typing import Array, IntArray
