@@ -10,23 +10,19 @@ import resource
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
-from rich.console import Console
-from rich.table import Table
 from scipy.spatial.distance import cdist
 from sklearn.mixture import GaussianMixture
 from threadpoolctl import threadpool_limits
 
+import measuring
 from fedgem import FedGEM
 from fedgem.client import Client, respond
 from fedgem.engines.local import LocalEngine
@@ -37,30 +33,11 @@ from fedgem.rows import Rows
 from fedgem.server import Settings, Training
 from fedgem.superclusters import heuristic_radii, merge_tree, update
 from fedgem.typing import Array, IntArray
+from measuring import row, show
 
 REPEATS = 7
 DATA = Path(__file__).parents[2] / "shared" / "data"
-table = Table("figure", "measured", "target", "met", title="fedgem core")
-
-
-def row(figure: str, measured: float, target: float, unit: str, *, at_least: bool) -> None:
-    """Add a figure to the table."""
-    met = measured >= target if at_least else measured <= target
-    sign = ">=" if at_least else "<="
-    table.add_row(
-        figure, f"{measured:.3g} {unit}", f"{sign} {target:g} {unit}", "yes" if met else "NO"
-    )
-
-
-def medians(*functions: Callable[[], object]) -> list[float]:
-    """Time functions in turn, so that a busy machine is busy for all of them."""
-    times: list[list[float]] = [[] for _ in functions]
-    for _ in range(REPEATS):
-        for spent, function in zip(times, functions, strict=True):
-            begin = time.perf_counter()
-            function()
-            spent.append(time.perf_counter() - begin)
-    return [median(spent) for spent in times]
+medians = partial(measuring.medians, repeats=REPEATS)
 
 
 def round_of_a_client() -> None:
@@ -221,4 +198,4 @@ if __name__ == "__main__":
     # The server before anything large, since its peak memory is read off this process.
     for part in (imports, server, round_of_a_client, overhead, memory):
         part()
-    Console(width=100).print(table)
+    show("fedgem core")

@@ -6,45 +6,24 @@ the median of `REPEATS` measurements, the peers' taken in turn with ours.
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from statistics import median
+from functools import partial
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 from sklearn.mixture import GaussianMixture
 from threadpoolctl import threadpool_limits
 
+import measuring
 from fedgem.gaussian.covariances import CovarianceType, Gaussians
 from fedgem.gaussian.estep import e_step
 from fedgem.rows import Rows
 from fedgem.typing import Array
+from measuring import row, show
 
 REPEATS = 5
-table = Table("figure", "measured", "target", "met", title="fedgem mixtures")
-
-
-def row(figure: str, measured: float, target: float, unit: str, *, at_least: bool) -> None:
-    """Add a figure to the table."""
-    met = measured >= target if at_least else measured <= target
-    sign = ">=" if at_least else "<="
-    table.add_row(
-        figure, f"{measured:.3g} {unit}", f"{sign} {target:g} {unit}", "yes" if met else "NO"
-    )
-
-
-def medians(*functions: Callable[[], object]) -> list[float]:
-    """Time functions in turn, so that a busy machine is busy for all of them."""
-    times: list[list[float]] = [[] for _ in functions]
-    for _ in range(REPEATS):
-        for spent, function in zip(times, functions, strict=True):
-            begin = time.perf_counter()
-            function()
-            spent.append(time.perf_counter() - begin)
-    return [median(spent) for spent in times]
+medians = partial(measuring.medians, repeats=REPEATS)
 
 
 def mixture(
@@ -160,4 +139,4 @@ if __name__ == "__main__":
     for covariance_type in ("full", "tied", "diag", "spherical"):
         small(490, 10, 8, covariance_type, 150)
     small(490, 64, 8, "full", 3000)
-    Console(width=100).print(table)
+    show("fedgem mixtures")

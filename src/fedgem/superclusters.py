@@ -196,9 +196,10 @@ class MergeTree:
     Attributes
     ----------
     first, second : arrays of shape (M,)
-        The components whose overlap causes each merge, cheapest first.
+        The components whose clusters each merge joins, in the order of the merges.
     costs : array of shape (M,)
         What each merge costs; in the paper's preset, the upsilon from which on it happens.
+        Sorted where overlaps cause the merges, but not where `merge_components` does.
     n_components : int
         How many components there are.
     next_cost : float
@@ -215,6 +216,8 @@ class MergeTree:
     array([3, 2, 1])
     >>> tree.cut(1.0)
     array([0, 0, 1])
+    >>> tree.labels(1)
+    array([0, 0, 0])
     """
 
     first: IntArray
@@ -229,8 +232,21 @@ class MergeTree:
         return np.arange(self.n_components, self.n_components - len(self.costs) - 1, -1)
 
     def cut(self, cost: float) -> IntArray:
-        """Return each component's cluster when every merge up to this cost is made."""
+        """Return each component's cluster when every merge up to this cost is made.
+
+        That needs costs in ascending order; `labels` does not.
+        """
         n_merges = int(np.searchsorted(self.costs, cost, side="right"))
+        return self.labels(self.n_components - n_merges)
+
+    def labels(self, n_clusters: int) -> IntArray:
+        """Return each component's cluster when merging stops at so many clusters."""
+        n_merges = self.n_components - n_clusters
+        if not 0 <= n_merges <= len(self.costs):
+            raise ValueError(
+                f"Found n_clusters = {n_clusters}, expected a number from "
+                f"{self.n_clusters[-1]} to {self.n_components}."
+            )
         return labels_of(self.n_components, self.first[:n_merges], self.second[:n_merges])
 
 
