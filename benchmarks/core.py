@@ -57,6 +57,7 @@ def medians(*functions: Callable[[], object]) -> list[float]:
     times: list[list[float]] = [[] for _ in functions]
     for _ in range(REPEATS):
         for spent, function in zip(times, functions, strict=True):
+            time.sleep(0.1)  # BLAS threads spin on after their last product
             begin = time.perf_counter()
             function()
             spent.append(time.perf_counter() - begin)
