@@ -442,6 +442,9 @@ class FedGEM(ClusterMixin, BaseEstimator):
         for name, least in (("max_iter", 0), ("n_init", 1), ("n_local_steps", 1)):
             value = getattr(self, name)
             require(name, value, f"a whole number from {least}", is_whole(value) and value >= least)
+        for name in ("cannot_link", "scale"):
+            value = getattr(self, name)
+            require(name, value, "True or False", isinstance(value, (bool, np.bool_)))
         require("tol", self.tol, "a number from 0", is_number(self.tol) and self.tol >= 0)
         known = self.upsilon == "auto" or (is_number(self.upsilon) and float(self.upsilon) >= 0)
         require("upsilon", self.upsilon, "a number from 0 or 'auto'", known)
