@@ -94,7 +94,7 @@ def test_resuming_runs_only_what_is_left(tmp_path, clients, random_state):
 @pytest.mark.parametrize(
     ("other", "what"),
     [
-        ({"n_local_components": 3}, "weights"),
+        ({"n_local_components": 3}, "components"),
         ({"random_state": 1}, "random_state"),
         ({"scale": True}, "scale"),
         ({"max_iter": 7}, "max_iter"),
