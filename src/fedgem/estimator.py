@@ -66,7 +66,8 @@ class FedGEM(ClusterMixin, BaseEstimator):
     upsilon : float or "auto", default="auto"
         How far the final aggregation reaches: two components join when the balls of squared
         radius ``upsilon * R_min / (pi * sqrt(N))`` around their means overlap. "auto" chooses it
-        by the silhouette of rows that did not train.
+        by the silhouette of rows that did not train; where that does not tell, as under
+        `cannot_link`, it takes the number of clusters that holds over the widest range.
     final_radius : float, sequence or dict, optional
         The final radii themselves, as distances: one for all components, or for each client a
         number or one for each of its components. Takes the place of `upsilon`.
