@@ -109,7 +109,7 @@ def test_covariances_and_weights_are_resumed_as_well(tmp_path, clients, covarian
     [
         ({"covariance_type": "full"}, "covariance_type"),
         ({"learn_weights": True}, "learn_weights"),
-        ({"n_local_components": 3}, "weights"),
+        ({"n_local_components": 3}, "components"),
         ({"random_state": 1}, "random_state"),
         ({"scale": True}, "scale"),
         ({"max_iter": 7}, "max_iter"),

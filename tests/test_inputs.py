@@ -171,12 +171,18 @@ BAD_COLUMNS = {
     "text and gaps": [None, "y"],
     "dates": [datetime.datetime(2024, 1, 31)] * 2,
 }
+FOUND = {
+    "text": "text ('x' in row 0)",
+    "numbers as text": "text",
+    "text and gaps": "text ('y' in row 1)",
+    "dates": "dates",
+}
 
 
 @pytest.mark.parametrize(("kind", "values"), BAD_COLUMNS.items(), ids=BAD_COLUMNS)
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame, pa.table])
 def test_a_column_without_numbers_is_named(frame, kind, values):
-    found = "dates" if kind == "dates" else "text"
+    found = FOUND[kind]
     words = f"Client 'plant', column 'b': found {found}, expected numbers"
     refused({"plant": frame({"a": [1.0, 2.0], "b": values})}, words)
 
@@ -188,7 +194,7 @@ def test_a_column_without_numbers_is_named(frame, kind, values):
         ([1j], "complex128"),
         ([{}], "dict values"),
         (pd.Series([True, None], dtype="boolean"), "NAType values"),
-        (pd.Series(["x"], dtype="category"), "text"),
+        (pd.Series(["x"], dtype="category"), "text ('x' in row 0)"),
     ],
 )
 def test_a_column_of_something_else_is_named(column, found):
@@ -262,6 +268,13 @@ def test_an_array_of_no_numbers_is_refused(bad, found):
     refused(bad, f"found {found}, expected numbers.")
 
 
+def test_text_among_numbers_is_named():
+    refused(
+        {"a": np.array([[1, 2], [3, "hot"]], dtype=object)},
+        "Client 'a', column 1: found text ('hot' in row 1), expected numbers.",
+    )
+
+
 @pytest.mark.parametrize(
     ("bad", "error", "words"),
     [
@@ -318,7 +331,7 @@ BAD_PARAMETERS = [
     ({"n_local_components": {"a": 1}}, "found ['a'], expected a value for client 'b'"),
     ({"n_local_components": "2"}, "found '2', expected one value, or one for each client"),
     ({"n_local_components": None}, "n_local_components: found None"),
-    ({"n_local_components": [2, 13]}, "Client 'b': found n_samples=12, expected at least one row"),
+    ({"n_local_components": [2, 13]}, "Client 'b': found 12 rows (n_samples=12), expected"),
     ({"weights": [[0.5, 0.5]]}, "weights: found 1 values, expected one for each client, 2 in all"),
     ({"weights": [[0.5, 0.5], [1.0]]}, "Client 'b', weights: found [1.0], expected 2 numbers"),
     ({"weights": [[0.5, 0.6]] * 2}, "expected 2 numbers from 0 that add up to 1"),
@@ -341,6 +354,8 @@ BAD_PARAMETERS = [
     ({"n_local_steps": True}, "n_local_steps: found True"),
     ({"tol": -1e-9}, "tol: found -1e-09, expected a number from 0."),
     ({"tol": np.nan}, "tol: found nan"),
+    ({"scale": "yes"}, "scale: found 'yes', expected True or False."),
+    ({"cannot_link": None}, "cannot_link: found None, expected True or False."),
 ]
 
 

@@ -218,3 +218,8 @@ def test_damage_is_noticed_wherever_it_is(path):
             refusals.append(str(error))
     assert len(refusals) > len(damaged) / 2
     assert all("is damaged or was not written by fedgem" in refusal for refusal in refusals)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(StoredFileError, match=r"found no folder .*nowhere, expected one to write"):
+        storage.save(tmp_path / "nowhere" / "x.npz", "example", {})

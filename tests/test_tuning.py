@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedgem import FedGEM
@@ -9,6 +11,7 @@ from fedgem.rows import Rows
 from fedgem.server import Components
 from fedgem.superclusters import merge_tree
 from fedgem.tuning import N_FOLDS, SIGNIFICANTLY, Scoring, _fold, candidate_costs
+from strategies import federations
 
 
 def blobs(centres, n_rows=60, seed=0):
@@ -54,6 +57,17 @@ def test_candidates_of_a_tree_that_ends_early():
     tree = merge_tree(np.zeros((4, 1)), np.ones(4), np.zeros(4, dtype=int))
     costs, _ = candidate_costs(tree, np.array([4]))
     assert [tree.cut(cost).max() + 1 for cost in costs] == [4]
+
+
+@given(federations(), st.booleans())
+def test_candidates_cut_the_tree_at_different_numbers_of_clusters(federation, cannot_link):
+    """Also where the merge that cannot_link forbids at the end is cheaper than those before it."""
+    means, squared_radii, owners = federation
+    tree = merge_tree(means, squared_radii, owners, cannot_link=cannot_link)
+    costs, _ = candidate_costs(tree, np.bincount(owners))
+    found = [tree.cut(cost).max() + 1 for cost in costs]
+    assert found == sorted(set(found), reverse=True)
+    assert len(costs) < 2 or found[-1] >= np.bincount(owners).max()
 
 
 def test_merges_at_one_cost_are_one_step():

@@ -12,7 +12,9 @@ from rich.text import Text
 
 with tempfile.TemporaryDirectory() as folder:
     environment = os.environ | {"FORCE_COLOR": "1", "COLUMNS": "80", "TERM": "xterm-256color"}
-    command = [Path(sys.executable).parent / "fedgem", "demo"]
+    # On the PATH, as where the environment is active: the screen then names no folder.
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    command = ["fedgem", "demo"]
     screen = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, check=True, text=True
     ).stdout

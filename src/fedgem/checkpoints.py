@@ -37,7 +37,7 @@ def fingerprint(
     --------
     >>> from fedgem.inputs import collect
     >>> sorted(fingerprint(collect([[1.0], [2.0]]), {"0": np.ones(1)}, {"tol": 0.1}))
-    ['clients', 'columns', 'rows', 'tol', 'weights']
+    ['clients', 'columns', 'components', 'rows', 'tol']
     """
     rows = hashlib.sha256()
     for client in inputs.rows.values():
@@ -46,7 +46,7 @@ def fingerprint(
     return {
         "clients": _digest({name: client.shape for name, client in inputs.rows.items()}),
         "columns": _digest(inputs.feature_names),
-        "weights": _digest({name: w.tolist() for name, w in weights.items()}),
+        "components": _digest({name: w.tolist() for name, w in weights.items()}),
         "rows": rows.hexdigest(),
         **parameters,
     }

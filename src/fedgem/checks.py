@@ -64,8 +64,8 @@ def component_weights(n_local_components: Any, weights: Any, inputs: Inputs) -> 
         n_rows = inputs.rows[name].shape[0]
         if n_rows < number:
             raise InputError(
-                f"Client {name!r}: found n_samples={n_rows}, expected at least one row for each "
-                f"of its {number} components."
+                f"Client {name!r}: found {n_rows} row{'s' * (n_rows > 1)} (n_samples={n_rows}), "
+                f"expected at least {number}, one for each of its components."
             )
         found[name] = np.full(number, 1 / number)
     if weights is None:

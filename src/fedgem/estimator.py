@@ -73,7 +73,8 @@ class FedGEM(ClusterMixin, BaseEstimator):
         How far the final aggregation reaches: two components join when the balls of squared
         radius ``upsilon * R_min / (pi * sqrt(N))`` around their means overlap,
         distances being taken where the components' pooled covariance is the identity. "auto"
-        chooses it by the silhouette of rows that did not train.
+        chooses it by the silhouette of rows that did not train; where that does not tell, as under
+        `cannot_link`, it takes the number of clusters that holds over the widest range.
     final_radius : float, sequence or dict, optional
         The final radii themselves, as distances: one for all components, or for each client a
         number or one for each of its components. Takes the place of `upsilon`.
@@ -472,6 +473,9 @@ class FedGEM(ClusterMixin, BaseEstimator):
         known = self.covariance_type in get_args(CovarianceType)
         expected = f"one of {', '.join(get_args(CovarianceType))}"
         require("covariance_type", self.covariance_type, expected, known)
+        for name in ("cannot_link", "scale"):
+            value = getattr(self, name)
+            require(name, value, "True or False", isinstance(value, (bool, np.bool_)))
         require("tol", self.tol, "a number from 0", is_number(self.tol) and self.tol >= 0)
         known = self.upsilon == "auto" or (is_number(self.upsilon) and float(self.upsilon) >= 0)
         require("upsilon", self.upsilon, "a number from 0 or 'auto'", known)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +92,7 @@ def open_source(
         if suffix == ".parquet":
             return _parquet_source(path, columns, id_column)
         table = pyarrow.csv.read_csv(path) if suffix == ".csv" else pyarrow.feather.read_table(path)
-        names = _feature_names(path, table.schema, columns, id_column)
+        names = _feature_names(path, table.schema, columns, id_column, table)
         if suffix == ".csv" and _look_like_values(table.column_names):
             raise InputError(
                 f"{path}: found numbers in the first line, expected the names of the columns."
@@ -168,7 +168,11 @@ def _parquet_source(path: Path, columns: Sequence[str] | None, id_column: str | 
 
 
 def _feature_names(
-    path: Path, schema: pa.Schema, columns: Sequence[str] | None, id_column: str | None
+    path: Path,
+    schema: pa.Schema,
+    columns: Sequence[str] | None,
+    id_column: str | None,
+    table: pa.Table | None = None,
 ) -> list[str]:
     """Check the wanted columns against the file's and return the features."""
     if len(set(schema.names)) < len(schema.names):
@@ -187,8 +191,11 @@ def _feature_names(
     for name in names:
         if not is_number(schema.field(name).type):
             hint = "; leave it out with --columns, or call it --id-column if it names the rows"
+            found = _in_words(schema.field(name).type)
+            if found == "text" and table is not None:
+                found += where_text(table.column(name).to_pylist())
             raise InputError(
-                f"{path}, column {name!r}: found {_in_words(schema.field(name).type)}, expected "
+                f"{path}, column {name!r}: found {found}, expected "
                 f"numbers{'' if columns else hint}."
             )
     return names
@@ -201,6 +208,24 @@ def is_number(kind: pa.DataType) -> bool:
         test(kind)
         for test in (types.is_floating, types.is_integer, types.is_boolean, types.is_decimal)
     ) or types.is_null(kind)
+
+
+def where_text(values: Iterable[Any]) -> str:
+    """Say where a column of text first holds something that is no number; "" if it is all numbers.
+
+    Examples
+    --------
+    >>> where_text(["1.5", None, "hot"])
+    " ('hot' in row 2)"
+    """
+    for row, value in enumerate(values):
+        if isinstance(value, str):
+            try:
+                float(value)
+            except ValueError:
+                shown = value if len(value) <= 20 else f"{value[:20]}..."
+                return f" ({str(shown)!r} in row {row})"
+    return ""
 
 
 def _look_like_values(names: Sequence[str]) -> bool:

@@ -15,7 +15,7 @@ from scipy.sparse import issparse
 from sklearn.utils import check_array
 
 from fedgem.errors import InputError
-from fedgem.files import Source, open_source
+from fedgem.files import Source, open_source, where_text
 from fedgem.rows import Rows
 from fedgem.typing import Array, IntArray
 
@@ -152,6 +152,11 @@ def to_array(X: Any, name: str) -> tuple[Array, tuple[str, ...] | None]:
         names = _feature_names([column for column, _ in columns], name)
     elif isinstance(X, np.ndarray) and X.dtype.kind in "USmM":
         raise InputError(f"Client {name!r}: found {_kind(X)}, expected numbers.")
+    elif isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 2:
+        for j, values in enumerate(X.T):
+            if any(isinstance(value, str) for value in values):
+                found = f"text{where_text(values)}"
+                raise InputError(f"Client {name!r}, column {j}: found {found}, expected numbers.")
     with np.errstate(over="ignore"):
         array = check_array(
             X, dtype=[np.float64, np.float32], ensure_all_finite=False, estimator="FedGEM"
@@ -279,8 +284,8 @@ def _kind(values: np.ndarray[Any, Any]) -> str:
     if values.dtype.kind in "mM":
         return "dates"
     if values.dtype.kind in "UST":
-        return "text"
+        return f"text{where_text(values) if values.ndim == 1 else ''}"
     if values.dtype == object:
         kind = type(next(value for value in values if not _is_number_or_gap(value)))
-        return "text" if issubclass(kind, str) else f"{kind.__name__} values"
+        return f"text{where_text(values)}" if issubclass(kind, str) else f"{kind.__name__} values"
     return str(values.dtype)

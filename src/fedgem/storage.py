@@ -65,6 +65,8 @@ def save(path: str | os.PathLike[str], kind: str, content: Any) -> None:
     arrays: dict[str, Any] = {}
     head = {"format": kind, "version": VERSION, "content": _encode(content, arrays)}
     path = Path(path)
+    if not path.parent.is_dir():
+        raise StoredFileError(f"{path}: found no folder {path.parent}, expected one to write to.")
     # One name, so that what a killed process left is overwritten by the next.
     temporary = path.with_name(f".{path.name}.part")
     try:

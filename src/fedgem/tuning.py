@@ -109,10 +109,12 @@ def candidate_costs(tree: MergeTree, sizes: IntArray) -> tuple[Array, Array]:
     if not wanted.any():  # the tree ends above the guide: its end is the closest there is
         wanted = np.arange(len(steps)) == finite.sum() - 1
     end = tree.next_cost if np.isfinite(tree.next_cost) else steps[-1]
-    upper = np.append(steps[1:], end)
+    # The merge that is forbidden at the end may be cheaper than those made before it.
+    upper = np.maximum(np.append(steps[1:], end), steps)
     known = (steps > 0) & np.isfinite(upper)
     middles = np.where(np.isfinite(upper), 0.5 * steps + 0.5 * upper, steps)
     middles[known] = np.sqrt(steps[known]) * np.sqrt(upper[known])
+    middles = np.maximum(middles, steps)  # whatever rounding made of them
     widths = np.divide(upper, steps, out=np.ones_like(steps), where=known)
     return middles[wanted], widths[wanted]
 
