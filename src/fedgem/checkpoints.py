@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedgem import storage
+from fedgem.consensus import Consensus
 from fedgem.errors import InputError
 from fedgem.inputs import Inputs
 from fedgem.server import Training
@@ -53,13 +54,18 @@ def fingerprint(
 
 
 def save(
-    path: str | os.PathLike[str], belongs_to: Mapping[str, Any], seed: int, training: Training
+    path: str | os.PathLike[str],
+    belongs_to: Mapping[str, Any],
+    seed: int,
+    training: Training | Consensus,
 ) -> None:
     """Replace the checkpoint in one step."""
     storage.save(path, FORMAT, {"fingerprint": belongs_to, "seed": seed, "training": training})
 
 
-def resume(path: str | os.PathLike[str], belongs_to: Mapping[str, Any]) -> tuple[int, Training]:
+def resume(
+    path: str | os.PathLike[str], belongs_to: Mapping[str, Any]
+) -> tuple[int, Training | Consensus]:
     """Return the seed and the state of a checkpoint, if it belongs to this very run."""
     content = storage.load(path, FORMAT)
     for key, expected in belongs_to.items():

@@ -49,8 +49,12 @@ def by_client(given: Any, names: Sequence[str], parameter: str) -> dict[str, Any
 
 
 def component_weights(n_local_components: Any, weights: Any, inputs: Inputs) -> dict[str, Array]:
-    """Return the fixed weights of every client's components; they also say how many."""
+    """Return the weights of every client's components; they also say how many, or none for auto."""
     names = list(inputs.rows)
+    if isinstance(n_local_components, str):
+        expected = "'auto', a number, or one for each client"
+        require("n_local_components", n_local_components, expected, n_local_components == "auto")
+        return {name: np.zeros(0) for name in names}
     numbers: dict[str, Any] = (
         dict.fromkeys(names, n_local_components)
         if isinstance(n_local_components, Real)

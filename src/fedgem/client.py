@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from sklearn.metrics import pairwise_distances, silhouette_score
@@ -12,16 +12,27 @@ from sklearn.metrics import pairwise_distances, silhouette_score
 from fedgem.gaussian.covariances import CovarianceType, Gaussians, of_components
 from fedgem.gaussian.density import log_joint, log_of
 from fedgem.gaussian.estep import e_step
-from fedgem.gaussian.initialisation import start, within_covariance, within_variances
+from fedgem.gaussian.initialisation import (
+    SAMPLE,
+    start,
+    within_covariance,
+    within_variances,
+)
+from fedgem.gaussian.mixture import fit_any_number, fit_mixture
 from fedgem.gaussian.mstep import Model, m_step, penalty
 from fedgem.gaussian.statistics import Statistics, row_statistics
+from fedgem.gaussian.subspace import resolution
 from fedgem.messages import (
+    FitReply,
+    FitRequest,
     Message,
     MomentsReply,
     MomentsRequest,
     Profile,
     ScoreReply,
     ScoreRequest,
+    ShareReply,
+    ShareRequest,
     TrainReply,
     TrainRequest,
 )
@@ -44,7 +55,8 @@ class Client:
     rows : Rows
         Its private rows.
     weights : array of shape (K_g,)
-        The weights of its components, fixed or to start from; their number is K_g.
+        The weights of its components, fixed or to start from; their number is K_g. None at all
+        where the client is to find out how many it has.
     seed : int
         Of the federation; together with the name it decides every random choice of the client.
     n_init : int
@@ -104,9 +116,13 @@ def respond(client: Client, request: Message, pool: Executor | None = None) -> M
     if isinstance(request, TrainRequest):
         return _train(client, request, pool)
     if isinstance(request, MomentsRequest):
-        return _moments_within(client) if request.within else _moments(client, pool)
+        return _moments_within(client) if request.within else _moments(client, request, pool)
     if isinstance(request, ScoreRequest):
         return _score(client, request)
+    if isinstance(request, FitRequest):
+        return _fit(client, request, pool)
+    if isinstance(request, ShareRequest):
+        return _share(client, request, pool)
     raise TypeError(f"A client has no answer to a {type(request).__name__}.")
 
 
@@ -136,13 +152,48 @@ def _train(client: Client, request: TrainRequest, pool: Executor | None) -> Trai
     )
 
 
-def _moments(client: Client, pool: Executor | None) -> MomentsReply:
+def _moments(client: Client, request: MomentsRequest, pool: Executor | None) -> MomentsReply:
     """Describe all rows as one component."""
-    blocks = map_in_order(row_statistics, client.rows.blocks(), pool)
+    of_block = partial(row_statistics, full=request.full)
+    blocks = map_in_order(of_block, client.rows.blocks(), pool)
     total = next(blocks)
     for statistics in blocks:
         total += statistics
-    return MomentsReply(total)
+    if not request.full:
+        return MomentsReply(total)
+    sample = client.rows.sample(SAMPLE, np.random.default_rng(client.seeds))
+    return MomentsReply(total, resolution(sample.astype(np.float64)))
+
+
+def _fit(client: Client, request: FitRequest, pool: Executor | None) -> FitReply:
+    """Fit the client's own mixture."""
+    args = client.covariance_type, request.floor, client.n_init, client.seeds, pool
+    if len(client.weights):
+        statistics, log_likelihood = fit_mixture(client.rows, len(client.weights), *args)
+    else:
+        statistics, log_likelihood = fit_any_number(client.rows, *args)
+    n_rows = client.rows.n_kept
+    return FitReply(request.round, n_rows, log_likelihood / n_rows, statistics)
+
+
+def _share(client: Client, request: ShareRequest, pool: Executor | None) -> ShareReply:
+    """Run the E-step under shared mixtures."""
+    statistics, log_likelihoods = zip(
+        *(
+            e_step(
+                client.rows,
+                Gaussians(part.means, part.covariances, client.covariance_type),
+                np.log(part.weights),
+                pool,
+                overlap=request.overlap,
+            )
+            for part in request.parts
+        ),
+        strict=True,
+    )
+    return ShareReply(
+        request.round, client.rows.n_kept, np.array(log_likelihoods), tuple(statistics)
+    )
 
 
 def _moments_within(client: Client) -> MomentsReply:

@@ -24,18 +24,36 @@ from fedgem.checks import (
     require,
 )
 from fedgem.client import Client
+from fedgem.consensus import (
+    Consensus,
+    ConsensusSettings,
+    interval,
+    number_probabilities,
+    side_by_side,
+)
 from fedgem.engines.local import LocalEngine
 from fedgem.errors import InputError
+from fedgem.fitted import fitted
 from fedgem.gaussian.covariances import CovarianceType, Gaussians
-from fedgem.gaussian.density import log_joint
+from fedgem.gaussian.density import log_joint, log_of
+from fedgem.gaussian.mixture import weights_of
+from fedgem.gaussian.subspace import Subspace, principal, whole
 from fedgem.inputs import check, collect, open_rows
 from fedgem.rows import Rows
-from fedgem.scaling import common_scale, within_scale
+from fedgem.scaling import Moments, common_scale, within_scale
 from fedgem.server import Clusters, Components, Round, Settings, Training, aggregate
+from fedgem.shared import local_weights
 from fedgem.tuning import Scoring, choose_upsilon
 from fedgem.typing import Array, BoolArray, IntArray
 
 MODEL_FORMAT = "fedgem model"
+# The least variance that a component has in any direction, relative to that of all rows.
+REG_COVAR = 1e-6
+# Attributes that only one of the two ways to fit leaves behind.
+OF_ONE_PATH = (
+    *("mixture_", "n_clusters_scores_", "n_clusters_probabilities_", "n_clusters_interval_"),
+    *("upsilon_", "upsilon_scores_"),
+)
 ROUNDS_DEPEND_ON = (
     *("covariance_type", "learn_weights", "max_iter", "n_init", "n_local_steps", "tol"),
     *("cannot_link", "scale", "random_state"),
@@ -146,16 +164,16 @@ class FedGEM(ClusterMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_local_components: int | Sequence[int] | Mapping[str, int] = 2,
+        n_local_components: int | str | Sequence[int] | Mapping[str, int] = "auto",
         *,
-        covariance_type: CovarianceType = "identity",
+        covariance_type: CovarianceType = "full",
         weights: Sequence[Any] | Mapping[str, Any] | None = None,
-        learn_weights: bool = False,
+        learn_weights: bool = True,
         max_iter: int = 10,
         n_init: int = 3,
         n_local_steps: int = 1,
         tol: float = 1e-4,
-        upsilon: float | str = "auto",
+        upsilon: float | str | None = None,
         final_radius: float | Sequence[Any] | Mapping[str, Any] | None = None,
         cannot_link: bool = True,
         scale: bool = False,
@@ -201,6 +219,9 @@ class FedGEM(ClusterMixin, BaseEstimator):
         FedGEM(cannot_link=False, n_init=1, n_local_components=3, tol=0.0, upsilon=5.0)
         """
         preset: dict[str, Any] = {
+            "n_local_components": 2,
+            "covariance_type": "identity",
+            "learn_weights": False,
             "max_iter": 10,
             "n_init": 1,
             "n_local_steps": 1,
@@ -243,38 +264,28 @@ class FedGEM(ClusterMixin, BaseEstimator):
             for name, own in weights.items():
                 holds = bool(np.all(own > 0))
                 require(f"Client {name!r}, weights", own, "none of zero to learn from", holds)
-        if self.cannot_link:
+        if self._is_papers and self.cannot_link:
             refuse_too_many_for_cannot_link(weights)
-        radii = None if self.final_radius is None else final_radii(self.final_radius, weights)
-        training = Training(
-            tuple(inputs.rows),
-            Settings(
-                self.max_iter,
-                self.n_local_steps,
-                self.tol,
-                self.cannot_link,
-                self.covariance_type,
-                self.learn_weights,
-            ),
-            last=self.max_iter == 0,
-        )
+        saved: Training | Consensus | None = None
         if checkpoint is not None:
             parameters = {name: getattr(self, name) for name in ROUNDS_DEPEND_ON}
             if not is_whole(self.random_state):
                 parameters["random_state"] = None
             belongs_to = checkpoints.fingerprint(inputs, weights, parameters)
             if Path(checkpoint).exists():
-                seed, training = checkpoints.resume(checkpoint, belongs_to)
+                seed, saved = checkpoints.resume(checkpoint, belongs_to)
 
         engine = self.engine or LocalEngine()
         shift: Array = np.zeros(next(iter(inputs.rows.values())).shape[1])
         scale: Array = np.ones_like(shift)
 
-        def clients_of(shift: Array, scale: Array) -> dict[str, Client]:
+        def clients_of(
+            rows_of: Callable[[Rows], Rows] = lambda rows: rows,
+        ) -> dict[str, Client]:
             return {
                 name: Client(
                     name,
-                    rows.scaled(shift, scale) if self.scale else rows,
+                    rows_of(rows),
                     weights[name],
                     seed,
                     self.n_init,
@@ -284,13 +295,16 @@ class FedGEM(ClusterMixin, BaseEstimator):
                 for name, rows in inputs.rows.items()
             }
 
+        def scaled(rows: Rows) -> Rows:
+            return rows.scaled(shift, scale) if self.scale else rows
+
         if self.scale:
             shift, scale = common_scale(inputs.rows, engine)
             refuse_constant_columns(shift, scale, inputs.feature_names)
-            scale = scale * within_scale(clients_of(shift, scale), engine)
-        all_clients = clients_of(shift, scale)
+            if self._is_papers:
+                scale = scale * within_scale(clients_of(scaled), engine)
 
-        def on_round(state: Training) -> None:
+        def on_round(state: Training | Consensus) -> None:
             if checkpoint is not None:
                 checkpoints.save(checkpoint, belongs_to, seed, state)
             if self.verbose:
@@ -302,27 +316,49 @@ class FedGEM(ClusterMixin, BaseEstimator):
             for callback in callbacks:
                 callback(state.history[-1])
 
-        training = engine.run(training, all_clients, seed=seed, on_round=on_round)
-        clusters = self._aggregate(training, all_clients, radii, engine, seed)
-
         self.n_features_in_ = len(shift)
         if inputs.feature_names is not None:
             self.feature_names_in_ = np.array(inputs.feature_names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        self.n_clusters_ = len(clusters.means)
-        self.means_ = (clusters.means * scale + shift).astype(inputs.dtype)
-        self.weights_ = clusters.weights
-        self.memberships_: BoolArray = clusters.weights > 0
-        self.component_labels_ = clusters.of_components
+        for name in OF_ONE_PATH:
+            if hasattr(self, name):
+                delattr(self, name)
         self.scale_ = scale.astype(inputs.dtype)
-        self.covariances_ = np.tile(np.diag(np.square(self.scale_)), (self.n_clusters_, 1, 1))
-        if clusters.covariances is not None:
-            # In float64 whatever the input: rounded, one might be a covariance no more.
-            self.covariances_ = clusters.covariances * np.outer(scale, scale)
-        self.history_ = training.history
-        self.n_iter_ = len(training.history)
-        self.converged_ = self.n_iter_ <= self.max_iter
+        if self._is_papers:
+            settings = Settings(
+                self.max_iter,
+                self.n_local_steps,
+                self.tol,
+                self.cannot_link,
+                self.covariance_type,
+                self.learn_weights,
+            )
+            training = Training(tuple(inputs.rows), settings, last=self.max_iter == 0)
+            if isinstance(saved, Training):
+                training = saved
+            radii = None if self.final_radius is None else final_radii(self.final_radius, weights)
+            all_clients = clients_of(scaled)
+            training = engine.run(training, all_clients, seed=seed, on_round=on_round)
+            self._keep_clusters(
+                training, self._aggregate(training, all_clients, radii, engine, seed), shift, scale
+            )
+        else:
+            subspace, floor = self._subspace(clients_of(scaled), engine)
+            sharing = Consensus(
+                tuple(inputs.rows),
+                ConsensusSettings(self.max_iter, self.covariance_type, floor),
+                np.zeros(len(weights), np.intp),
+                np.array([len(own) for own in weights.values()]),
+            )
+            if isinstance(saved, Consensus):
+                sharing = saved
+            projected = clients_of(
+                lambda rows: scaled(rows).projected(subspace.centre, subspace.basis)
+            )
+            sharing = engine.run(sharing, projected, seed=seed, on_round=on_round)
+            self._keep_shared(sharing, subspace, shift, scale)
+        self.means_ = self.means_.astype(inputs.dtype)
         labels = {
             # A client that never answered has no weights of its own.
             name: self._predict_rows(r, self._log_weights(name if name in self.clients_ else None))
@@ -334,6 +370,84 @@ class FedGEM(ClusterMixin, BaseEstimator):
             for name, where in inputs.positions.items():
                 self.labels_[where] = labels[name]
         return self
+
+    @property
+    def _is_papers(self) -> bool:
+        """Whether components are trained and joined by their uncertainty sets, as in the paper."""
+        return self.upsilon is not None or self.final_radius is not None
+
+    def _subspace(
+        self, clients: Mapping[str, Client], engine: LocalEngine
+    ) -> tuple[Subspace, Array]:
+        """Return the subspace to fit in, and the variances that keep covariances sound there."""
+        full = self.covariance_type in ("full", "tied")
+        moments = engine.run(Moments(tuple(clients), full=True), clients)
+        total, hidden = moments.total, moments.resolution
+        assert total is not None
+        assert total.covariances is not None
+        assert hidden is not None
+        subspace = principal(total) if full else whole(len(hidden))
+        variances = np.einsum("dr,de,er->r", subspace.basis, total.covariances[0], subspace.basis)
+        floor = hidden @ np.square(subspace.basis) + REG_COVAR * variances
+        return subspace, np.maximum(floor, REG_COVAR**2 * (variances.max() or 1.0))
+
+    means_: Array
+    clients_: tuple[str, ...]
+
+    def _keep_clusters(
+        self, training: Training, clusters: Clusters, shift: Array, scale: Array
+    ) -> None:
+        """Keep what the final aggregation found, in the features' own units."""
+        self.n_clusters_ = len(clusters.means)
+        self.means_ = clusters.means * scale + shift
+        self.weights_ = clusters.weights
+        self.memberships_: BoolArray = clusters.weights > 0
+        self.component_labels_ = clusters.of_components
+        self.covariances_ = np.tile(np.diag(np.square(self.scale_)), (self.n_clusters_, 1, 1))
+        if clusters.covariances is not None:
+            # In float64 whatever the input: rounded, one might be a covariance no more.
+            self.covariances_ = clusters.covariances * np.outer(scale, scale)
+        self.history_ = training.history
+        self.n_iter_ = len(training.history)
+        self.converged_ = self.n_iter_ <= self.max_iter
+
+    def _keep_shared(
+        self, sharing: Consensus, subspace: Subspace, shift: Array, scale: Array
+    ) -> None:
+        """Keep the mixture that the clients share, in the features' own units."""
+        settings, mixture = sharing.settings, sharing.result
+        assert mixture is not None
+        self.mixture_, order, self.means_, self.covariances_ = fitted(
+            mixture, settings.covariance_type, settings.floor, subspace, shift, scale
+        )
+        self.n_clusters_ = len(order)
+        reached = np.array([name in sharing.own for name in sharing.names])
+        reached |= sharing.n_rows > 0
+        self.clients_ = tuple(np.array(sharing.names, object)[reached].tolist())
+        by_part = local_weights(mixture, sharing.n_local)[reached]
+        self.weights_ = (by_part @ np.eye(len(order))[mixture.cluster_of])[:, order]
+        self.memberships_ = self.weights_ > 0
+        own = side_by_side(sharing.own, sharing)
+        n_rows = sharing.n_rows[reached]
+        owners = np.cumsum(reached)[own.owners] - 1
+        weights = np.concatenate([weights_of(some.counts) for some in sharing.own.values()])
+        self.components_ = Components(
+            self.clients_, owners, own.statistics.means, weights, own.counts, n_rows, own.shapes
+        )
+        densities = self.mixture_.log_densities_at(own.statistics.means)
+        self.component_labels_ = (densities + log_of(self.weights_)[owners]).argmax(axis=1)
+        assert sharing.tree is not None
+        self.merge_tree_ = sharing.tree
+        numbers = np.array(sorted(sharing.best))
+        self.n_clusters_scores_ = {
+            "n_clusters": numbers,
+            "bic": np.array([sharing.score(sharing.best[k]) for k in numbers]),
+        }
+        self.n_clusters_probabilities_ = number_probabilities(sharing)
+        self.n_clusters_interval_ = interval(self.n_clusters_probabilities_)
+        self.history_ = sharing.history
+        self.n_iter_ = len(sharing.history)
+        self.converged_ = True
 
     def predict(self, X: Any, client: str | None = None) -> IntArray:
         """Return the cluster of each row.
@@ -455,6 +569,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
                 "silhouette": silhouettes,
             }
         else:
+            assert self.upsilon is not None
             self.upsilon_ = float(self.upsilon)
         if scores is not None:
             self.upsilon_scores_ = scores
@@ -477,8 +592,22 @@ class FedGEM(ClusterMixin, BaseEstimator):
             value = getattr(self, name)
             require(name, value, "True or False", isinstance(value, (bool, np.bool_)))
         require("tol", self.tol, "a number from 0", is_number(self.tol) and self.tol >= 0)
-        known = self.upsilon == "auto" or (is_number(self.upsilon) and float(self.upsilon) >= 0)
-        require("upsilon", self.upsilon, "a number from 0 or 'auto'", known)
+        known = self.upsilon in ("auto", None) or (
+            is_number(self.upsilon) and float(self.upsilon) >= 0
+        )
+        require("upsilon", self.upsilon, "None, a number from 0, or 'auto'", known)
+        if not self._is_papers:
+            for name, value, only in (
+                ("weights", self.weights, self.weights is None),
+                ("learn_weights", self.learn_weights, self.learn_weights is True),
+                ("n_local_steps", self.n_local_steps, self.n_local_steps == 1),
+                ("max_iter", self.max_iter, self.max_iter >= 1),
+            ):
+                expected = "the default, or an upsilon to join components by, as in the paper"
+                require(name, value, expected, only)
+        elif self.n_local_components == "auto":
+            expected = "numbers of components where upsilon or final_radius is given"
+            require("n_local_components", "auto", expected, False)
 
     def _open(self, X: Any, client: str | None) -> Rows:
         """Open some rows and check that they are like those of `fit`."""
@@ -514,6 +643,8 @@ class FedGEM(ClusterMixin, BaseEstimator):
             return np.asarray(np.log(weights))
 
     def _block_joint(self, block: Array, log_weights: Array) -> Array:
+        if not self._is_papers:
+            return np.asarray(self.mixture_.log_densities(block) + log_weights)
         means, covariances = self.means_ / self.scale_, self.covariances_
         if self.covariance_type == "identity":
             return log_joint(block / self.scale_, Gaussians(means), log_weights)
@@ -528,7 +659,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
         rows = self._open(X, client)
         log_weights = self._log_weights(client)
         joint = np.concatenate([self._block_joint(b, log_weights) for b in rows.blocks()])
-        return np.asarray(joint - np.log(self.scale_).sum())
+        return np.asarray(joint - np.log(self.scale_).sum()) if self._is_papers else joint
 
     def _predict_rows(self, rows: Rows, log_weights: Array) -> IntArray:
         return np.concatenate(

@@ -45,10 +45,11 @@ def leaves(message: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Iterate over the arrays and scalars of a message and of its parts, each with its name."""
     for field in fields(message):
         value = getattr(message, field.name)
-        if is_dataclass(value):
-            yield from leaves(value, f"{prefix}{field.name}.")
-        elif value is not None:
-            yield prefix + field.name, value
+        for part in value if isinstance(value, tuple) else (value,):
+            if is_dataclass(part):
+                yield from leaves(part, f"{prefix}{field.name}.")
+            elif part is not None:
+                yield prefix + field.name, part
 
 
 @dataclass(frozen=True)
@@ -59,16 +60,28 @@ class MomentsRequest(Message):
     ----------
     within : bool
         Whether the variances are those within the client's own clusters, and the means zero.
+    full : bool
+        Whether the whole covariance is asked for, and how finely the features are recorded.
     """
 
     within: bool = False
+    full: bool = False
 
 
 @dataclass(frozen=True)
 class MomentsReply(Message):
-    """Client to server: all its rows as one component."""
+    """Client to server: all its rows as one component.
+
+    Attributes
+    ----------
+    statistics : Statistics
+        One count, mean and covariance.
+    resolution : array of shape (d,), optional
+        The variance that rounding hides in each feature.
+    """
 
     statistics: Statistics
+    resolution: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -145,6 +158,94 @@ class TrainReply(Message):
     squared_radii: Array | None = None
     profile: Profile | None = None
     shapes: Array | None = None
+
+
+@dataclass(frozen=True)
+class FitRequest(Message):
+    """Server to client: fit your own mixture.
+
+    Attributes
+    ----------
+    round : int
+        The round, from 0.
+    floor : array of shape (d,)
+        Variances that keep covariances positive definite.
+    """
+
+    round: int
+    floor: Array
+
+
+@dataclass(frozen=True)
+class FitReply(Message):
+    """Client to server: its own components.
+
+    Attributes
+    ----------
+    round : int
+        The round it answers.
+    n_rows : int
+        How many rows the client has.
+    objective : float
+        Their log-likelihood per row.
+    statistics : Statistics
+        Counts, means and covariances.
+    """
+
+    round: int
+    n_rows: int
+    objective: float
+    statistics: Statistics
+
+
+@dataclass(frozen=True)
+class SharedPart(Message):
+    """Those components of a shared mixture that a client may use, and its weights for them."""
+
+    means: Array
+    weights: Array
+    covariances: Array | None = None
+
+
+@dataclass(frozen=True)
+class ShareRequest(Message):
+    """Server to client: run the E-step under each of these mixtures.
+
+    Attributes
+    ----------
+    round : int
+        The round.
+    overlap : bool
+        Whether the products of responsibilities are asked for.
+    parts : tuple of SharedPart
+        A mixture each.
+    """
+
+    round: int
+    overlap: bool
+    parts: tuple[SharedPart, ...]
+
+
+@dataclass(frozen=True)
+class ShareReply(Message):
+    """Client to server: what the client's rows add to each mixture.
+
+    Attributes
+    ----------
+    round : int
+        The round it answers.
+    n_rows : int
+        How many rows the client has.
+    log_likelihoods : array of shape (n_mixtures,)
+        Of the client's rows under each mixture.
+    statistics : tuple of Statistics
+        For each mixture, counts, means and covariances of the components that were sent.
+    """
+
+    round: int
+    n_rows: int
+    log_likelihoods: Array
+    statistics: tuple[Statistics, ...]
 
 
 @dataclass(frozen=True)

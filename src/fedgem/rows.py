@@ -16,6 +16,8 @@ from fedgem.typing import Array, BoolArray
 # blocks depend on nothing but the shape, so that every source and any number of threads adds
 # the same numbers in the same order.
 BLOCK_BYTES = 2**21
+# A client's rows that have been computed once are kept where they make no more blocks than this.
+FEW_BLOCKS = 16
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -79,6 +81,17 @@ class Rows:
     def scaled(self, shift: Array, scale: Array) -> Rows:
         """Return the same rows, scaled as they are read."""
         return replace(self, shift=shift, scale=scale)
+
+    def projected(self, centre: Array, basis: Array) -> Rows:
+        """Return the rows' coordinates in a subspace; computed once where there are few."""
+        length = block_length(basis.shape[1])
+
+        def project() -> Iterator[Array]:
+            return ((block.astype(np.float64) - centre) @ basis for block in self.blocks())
+
+        if self.n_kept <= FEW_BLOCKS * length:
+            return Rows.from_array(np.concatenate(list(project())))
+        return Rows((self.n_kept, basis.shape[1]), np.dtype(np.float64), project)
 
     def blocks(self) -> Iterator[Array]:
         """Iterate over the rows that count, in blocks of bounded size."""

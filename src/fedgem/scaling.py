@@ -32,20 +32,28 @@ class Moments:
         The clients to ask.
     within : bool
         Whether the variances are those within the clients' own clusters.
+    full : bool
+        Whether whole covariances are asked for, and how finely features are recorded.
     total : Statistics, optional
         The answer.
+    resolution : array of shape (d,), optional
+        The variance that rounding hides in each feature, at the median client.
     round : int
         The round that comes next.
     """
 
     names: tuple[str, ...]
     within: bool = False
+    full: bool = False
     total: Statistics | None = None
+    resolution: Array | None = None
     round: int = 0
 
     def requests(self) -> dict[str, Message]:
         """Ask every client once."""
-        return {} if self.total else {name: MomentsRequest(self.within) for name in self.names}
+        return (
+            {} if self.total else dict.fromkeys(self.names, MomentsRequest(self.within, self.full))
+        )
 
     def advance(self, replies: Mapping[str, Any], seconds: float = 0.0) -> Moments:
         """Add up what the clients said, in the clients' order."""
@@ -53,7 +61,9 @@ class Moments:
         total = statistics[0]
         for one in statistics[1:]:
             total += one
-        return replace(self, total=total, round=1)
+        hidden = [reply.resolution for reply in replies.values() if reply.resolution is not None]
+        resolution = np.median(hidden, axis=0) if hidden else None
+        return replace(self, total=total, resolution=resolution, round=1)
 
 
 def common_scale(rows: Mapping[str, Rows], engine: LocalEngine) -> tuple[Array, Array]:

@@ -19,10 +19,15 @@ from typing import Any
 
 import numpy as np
 
+from fedgem.consensus import Consensus, ConsensusSettings
 from fedgem.errors import StoredFileError
+from fedgem.fitted import FittedMixture
+from fedgem.gaussian.covariances import Gaussians
 from fedgem.gaussian.statistics import Statistics
+from fedgem.gaussian.subspace import Subspace
 from fedgem.messages import Profile
 from fedgem.server import Clusters, Components, Member, Round, Settings, Training
+from fedgem.shared import SharedMixture
 from fedgem.superclusters import MergeTree
 
 VERSION = 1
@@ -31,12 +36,18 @@ _TYPES: dict[str, type] = {
     for kind in (
         Clusters,
         Components,
+        Consensus,
+        ConsensusSettings,
+        FittedMixture,
+        Gaussians,
         Member,
         MergeTree,
         Profile,
         Round,
         Settings,
+        SharedMixture,
         Statistics,
+        Subspace,
         Training,
     )
 }

@@ -115,8 +115,15 @@ def _added(a: Array, b: Array, counts: Array, share: Array, step: Array) -> Arra
     )
 
 
-def row_statistics(block: Array) -> Statistics:
-    """Return the statistics of a block of rows as one component, its variances by feature.
+def row_statistics(block: Array, *, full: bool = False) -> Statistics:
+    """Return the statistics of a block of rows as one component.
+
+    Parameters
+    ----------
+    block : array of shape (N, d)
+        Some rows.
+    full : bool
+        Whether the covariance is a matrix, or a variance for each feature.
 
     Examples
     --------
@@ -124,8 +131,9 @@ def row_statistics(block: Array) -> Statistics:
     >>> row_statistics(np.array([[0.0, 1.0], [2.0, 1.0]])).covariances
     array([[1., 0.]])
     """
-    return Statistics(
-        counts=np.array([float(len(block))]),
-        means=block.mean(axis=0, dtype=np.float64, keepdims=True),
-        covariances=block.var(axis=0, dtype=np.float64, keepdims=True),
-    )
+    counts = np.array([float(len(block))])
+    means = block.mean(axis=0, dtype=np.float64, keepdims=True)
+    if full:
+        offsets = block - means
+        return Statistics(counts, means, (offsets.T @ offsets)[None] / len(block))
+    return Statistics(counts, means, block.var(axis=0, dtype=np.float64, keepdims=True))

@@ -1,0 +1,283 @@
+"""A mixture that all clients share, each with weights of its own.
+
+A cluster is one Gaussian or several: rows of client g have the density
+
+    p_g(x) = sum_k pi_gk sum_{m in k} omega_m phi(x | mean_m, covariance_m),
+
+with means, covariances and the shares omega of a cluster's parts common to all clients, and
+weights pi that are each client's own and zero for all but n_g clusters. Everything in it follows
+from additive statistics: counts, means, covariances and overlaps of the parts, and each client's
+counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedgem.gaussian.covariances import CovarianceType, Gaussians, per_component
+from fedgem.gaussian.mixture import regularised, weights_of
+from fedgem.gaussian.statistics import Statistics, products
+from fedgem.messages import SharedPart
+from fedgem.typing import Array, IntArray
+
+
+@dataclass(frozen=True)
+class SharedMixture:
+    """A shared mixture, as statistics.
+
+    Attributes
+    ----------
+    statistics : Statistics
+        Of the M parts, over all clients.
+    cluster_of : array of shape (M,)
+        The cluster of each part.
+    local_counts : array of shape (G, M)
+        How many rows of each client each part answers for.
+    log_likelihoods : array of shape (G,)
+        Of each client's rows in the round before; NaN where the client has not answered yet.
+    age : int
+        How many rounds the mixture has had.
+    """
+
+    statistics: Statistics
+    cluster_of: IntArray
+    local_counts: Array
+    log_likelihoods: Array
+    age: int = 0
+
+    @property
+    def n_clusters(self) -> int:
+        """The number of clusters."""
+        return int(self.cluster_of.max()) + 1
+
+    @property
+    def cluster_counts(self) -> Array:
+        """How many rows of each client each cluster answers for, an array of shape (G, K)."""
+        return np.asarray(self.local_counts @ np.eye(self.n_clusters)[self.cluster_of])
+
+
+def pooled(
+    statistics: Statistics, labels: IntArray, local_counts: Array, covariance_type: CovarianceType
+) -> SharedMixture:
+    """Return a shared mixture of one part a label, each that of all components with the label.
+
+    Examples
+    --------
+    >>> some = Statistics(np.ones(3), np.array([[0.0], [2.0], [9.0]]), np.zeros((3, 1)))
+    >>> mixture = pooled(some, np.array([0, 0, 1]), np.ones((1, 3)), "diag")
+    >>> mixture.statistics.means.ravel(), mixture.statistics.covariances.ravel()
+    (array([1., 9.]), array([1., 0.]))
+    """
+    n_parts = int(labels.max()) + 1
+    onehot = np.eye(n_parts)[labels]
+    start = Statistics(np.zeros(n_parts), np.zeros((n_parts, statistics.means.shape[1])))
+    total = _sum(start, [(labels, statistics)], covariance_type, means_of=onehot)
+    g = len(local_counts)
+    return SharedMixture(total, np.arange(n_parts), local_counts @ onehot, np.full(g, np.nan))
+
+
+def _sum(
+    before: Statistics,
+    replies: Sequence[tuple[IntArray, Statistics]],
+    covariance_type: CovarianceType,
+    means_of: Array | None = None,
+) -> Statistics:
+    """Add up statistics; each comes with the part that each of its components belongs to.
+
+    Differences are taken from the means `before`, so that they keep their precision.
+    """
+    anchors = before.means
+    if means_of is not None:  # where nothing is known before, from the means that come out
+        statistics = replies[0][1]
+        totals = np.maximum(means_of.T @ statistics.counts, np.finfo(np.float64).tiny)
+        anchors = (means_of.T @ (statistics.counts[:, None] * statistics.means)) / totals[:, None]
+    n_parts, n_features = anchors.shape
+    ndim = {"diag": 2, "spherical": 1}.get(covariance_type, 3)
+    one_for_all = covariance_type == "tied"
+    counts, steps = np.zeros(n_parts), np.zeros((n_parts, n_features))
+    second = np.zeros((1 if one_for_all else n_parts,) + (n_features,) * (ndim - 1))
+    overlap = np.zeros((n_parts, n_parts))
+    axes = (slice(None),) + (None,) * (ndim - 1)
+    for parts, statistics in replies:
+        step = statistics.means - anchors[parts]
+        np.add.at(counts, parts, statistics.counts)
+        np.add.at(steps, parts, statistics.counts[:, None] * step)
+        if statistics.covariances is not None:
+            between = statistics.counts[axes] * products(step, ndim)
+            if one_for_all:  # be it given once for all of them, or once for each
+                per_shape = statistics.counts
+                if len(statistics.covariances) != len(per_shape):
+                    per_shape = per_shape.sum(keepdims=True)
+                second += np.tensordot(per_shape, statistics.covariances, 1) + between.sum(axis=0)
+            else:
+                np.add.at(second, parts, statistics.counts[axes] * statistics.covariances + between)
+        if statistics.overlap is not None:
+            overlap[np.ix_(parts, parts)] += statistics.overlap
+    known = np.maximum(counts, np.finfo(np.float64).tiny)
+    step = steps / known[:, None]
+    covariances = None
+    if covariance_type == "tied":
+        total = max(counts.sum(), np.finfo(np.float64).tiny)
+        covariances = (second - (counts[axes] * products(step, 3)).sum(axis=0)) / total
+    elif covariance_type != "identity":
+        covariances = second / known[axes] - products(step, ndim)
+    return Statistics(counts, anchors + step, covariances, overlap)
+
+
+def merged(
+    mixture: SharedMixture, cluster_of: IntArray, covariance_type: CovarianceType
+) -> SharedMixture:
+    """Return the mixture in which each of these clusters is one Gaussian."""
+    start = pooled(mixture.statistics, cluster_of, mixture.local_counts, covariance_type)
+    return replace(start, log_likelihoods=mixture.log_likelihoods)
+
+
+def local_weights(mixture: SharedMixture, n_local: IntArray | None) -> Array:
+    """Return each client's weights of the parts, an array of shape (G, M).
+
+    Parameters
+    ----------
+    mixture : SharedMixture
+        The mixture.
+    n_local : array of shape (G,), optional
+        How many clusters each client may keep: its largest. All of them by default.
+
+    Examples
+    --------
+    >>> some = Statistics(np.full(3, 4.0), np.zeros((3, 1)))
+    >>> mixture = SharedMixture(some, np.array([0, 0, 1]), np.array([[3.0, 3.0, 1.0]]), np.zeros(1))
+    >>> local_weights(mixture, np.array([1]))
+    array([[0.5, 0.5, 0. ]])
+    """
+    counts = mixture.statistics.counts + np.finfo(np.float64).tiny
+    share = counts / np.bincount(mixture.cluster_of, weights=counts)[mixture.cluster_of]
+    of_clusters = mixture.cluster_counts
+    weights = np.zeros_like(of_clusters)
+    for g, own in enumerate(of_clusters):
+        n = len(own) if n_local is None else n_local[g]
+        largest = np.argsort(-own, kind="stable")[:n]
+        weights[g, largest] = weights_of(own[largest])
+    return np.asarray(weights[:, mixture.cluster_of] * share)
+
+
+def parts_for(
+    mixture: SharedMixture,
+    weights: Array,
+    covariance_type: CovarianceType,
+    floor: Array,
+    tied: float = 0.0,
+) -> list[SharedPart]:
+    """Return what each client is sent: the parts that it has any weight for."""
+    components = regularised(mixture.statistics, covariance_type, floor, tied)
+    covariances = components.covariances
+    sent = []
+    for own in weights:
+        has = own > 0
+        shapes = covariances
+        if covariances is not None and covariance_type != "tied":
+            shapes = covariances[has]
+        sent.append(SharedPart(components.means[has], own[has], shapes))
+    return sent
+
+
+def updated(
+    mixture: SharedMixture,
+    weights: Array,
+    replies: Sequence[tuple[int, Statistics, float]],
+    covariance_type: CovarianceType,
+) -> SharedMixture:
+    """Return the mixture after a round.
+
+    Parameters
+    ----------
+    mixture : SharedMixture
+        Before the round.
+    weights : array of shape (G, M)
+        The weights that the clients were sent.
+    replies : sequence of (client, statistics, log-likelihood)
+        From the clients that answered. The others keep their counts.
+    covariance_type : {"full", "tied", "diag", "spherical", "identity"}
+        The form of the covariances.
+    """
+    if not replies:
+        return replace(mixture, age=mixture.age + 1)
+    local_counts, likelihoods = mixture.local_counts.copy(), mixture.log_likelihoods.copy()
+    scattered = []
+    for g, statistics, log_likelihood in replies:
+        has = np.flatnonzero(weights[g] > 0)
+        local_counts[g] = 0.0
+        local_counts[g, has] = statistics.counts
+        likelihoods[g] = log_likelihood
+        scattered.append((has, statistics))
+    return SharedMixture(
+        _sum(mixture.statistics, scattered, covariance_type),
+        mixture.cluster_of,
+        local_counts,
+        likelihoods,
+        mixture.age + 1,
+    )
+
+
+def bayesian_information(
+    mixture: SharedMixture, n_rows: IntArray, n_local: IntArray, covariance_type: CovarianceType
+) -> float:
+    """Return the BIC of a shared mixture as a log-likelihood: the larger, the better.
+
+    The clients' log-likelihoods, less log(N)/2 for each parameter that all share and log(N_g)/2
+    for each that is one client's. A client that has not answered counts like the others.
+    """
+    known = ~np.isnan(mixture.log_likelihoods)
+    if not known.any():
+        return -np.inf
+    n = n_rows.sum()
+    per_row = mixture.log_likelihoods[known].sum() / max(1, n_rows[known].sum())
+    shared = 0.5 * n_parameters(mixture, covariance_type) * np.log(n)
+    return float(per_row * n - shared - own_penalties(mixture, n_rows, n_local).sum())
+
+
+def n_parameters(mixture: SharedMixture, covariance_type: CovarianceType) -> int:
+    """Return how many parameters all clients share: means, covariances, and shares of clusters.
+
+    Examples
+    --------
+    >>> some = Statistics(np.full(3, 4.0), np.zeros((3, 2)))
+    >>> n_parameters(SharedMixture(some, np.arange(3), np.ones((1, 3)), np.zeros(1)), "full")
+    15
+    """
+    n_parts, d = mixture.statistics.means.shape
+    matrix = d * (d + 1) // 2
+    shapes = {
+        "full": n_parts * matrix,
+        "tied": matrix,
+        "diag": n_parts * d,
+        "spherical": n_parts,
+        "identity": 0,
+    }[covariance_type]
+    return int(n_parts * d + shapes + n_parts - mixture.n_clusters)
+
+
+def own_penalties(mixture: SharedMixture, n_rows: IntArray, n_local: IntArray) -> Array:
+    """Return what the BIC takes off for each client's own weights, an array of shape (G,)."""
+    n_own = np.minimum(n_local, mixture.n_clusters) - 1
+    return np.asarray(0.5 * n_own * np.log(np.maximum(n_rows, 1)))
+
+
+def cluster_moments(components: Gaussians, mixture: SharedMixture) -> tuple[Array, Array]:
+    """Return the mean and covariance of each cluster, (K, r) and (K, r, r), parts and all."""
+    n_features = components.means.shape[1]
+    shapes = per_component(components)
+    if shapes is None:
+        shapes = np.ones(len(components.means))
+    if shapes.ndim == 1:
+        shapes = np.repeat(shapes[:, None], n_features, axis=1)
+    if shapes.ndim == 2:
+        shapes = shapes[:, :, None] * np.eye(n_features)
+    counts = mixture.statistics.counts + np.finfo(np.float64).tiny
+    onehot = np.eye(mixture.n_clusters)[mixture.cluster_of]
+    share = counts[:, None] * onehot / (counts @ onehot)
+    means = share.T @ components.means
+    between = products(components.means - means[mixture.cluster_of], 3)
+    return means, np.tensordot(share.T, shapes + between, 1)
