@@ -88,6 +88,8 @@ class Consensus:
         The clients, in order.
     settings : ConsensusSettings
         How to train.
+    guessed : bool
+        Whether the clients' numbers of clusters are their own guesses.
     phase : str
         "fit", "spread", "number", "shape" or "done".
     round : int
@@ -114,6 +116,7 @@ class Consensus:
     settings: ConsensusSettings
     n_rows: IntArray
     n_local: IntArray
+    guessed: bool = False
     phase: str = "fit"
     round: int = 0
     own: dict[str, Statistics] = field(default_factory=dict)
@@ -126,8 +129,11 @@ class Consensus:
 
     @property
     def fewest(self) -> int:
-        """The fewest clusters there can be: no client has one twice."""
-        return int(self.n_local.max())
+        """The fewest clusters there can be: no client has one twice.
+
+        The largest of many guesses is too large, and no bound.
+        """
+        return int(np.median(self.n_local) if self.guessed else self.n_local.max())
 
     def score(self, mixture: SharedMixture) -> float:
         """Return the BIC."""

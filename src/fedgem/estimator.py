@@ -350,6 +350,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
                 ConsensusSettings(self.max_iter, self.covariance_type, floor),
                 np.zeros(len(weights), np.intp),
                 np.array([len(own) for own in weights.values()]),
+                guessed=self.n_local_components == "auto",
             )
             if isinstance(saved, Consensus):
                 sharing = saved
