@@ -29,6 +29,8 @@ from fedgem.messages import (
     MomentsReply,
     MomentsRequest,
     Profile,
+    RelianceReply,
+    RelianceRequest,
     ScoreReply,
     ScoreRequest,
     ShareReply,
@@ -36,6 +38,7 @@ from fedgem.messages import (
     TrainReply,
     TrainRequest,
 )
+from fedgem.reliance import best_reliance
 from fedgem.rows import Rows, map_in_order
 from fedgem.typing import Array
 from fedgem.uncertainty import squared_radii
@@ -123,6 +126,8 @@ def respond(client: Client, request: Message, pool: Executor | None = None) -> M
         return _fit(client, request, pool)
     if isinstance(request, ShareRequest):
         return _share(client, request, pool)
+    if isinstance(request, RelianceRequest):
+        return _rely(client, request, pool)
     raise TypeError(f"A client has no answer to a {type(request).__name__}.")
 
 
@@ -201,6 +206,21 @@ def _moments_within(client: Client) -> MomentsReply:
     variances = within_variances(client.rows, len(client.weights), client.n_init, client.seeds)
     counts = np.array([float(client.rows.n_kept)])
     return MomentsReply(Statistics(counts, np.zeros((1, len(variances))), variances[None]))
+
+
+def _rely(client: Client, request: RelianceRequest, pool: Executor | None) -> RelianceReply:
+    """Find out what other clients' rows should count."""
+    return RelianceReply(
+        best_reliance(
+            client.rows,
+            request.part,
+            request.others,
+            request.floor,
+            client.covariance_type,
+            client.seeds,
+            pool,
+        )
+    )
 
 
 def _score(client: Client, request: ScoreRequest) -> ScoreReply:

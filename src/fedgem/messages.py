@@ -249,6 +249,32 @@ class ShareReply(Message):
 
 
 @dataclass(frozen=True)
+class RelianceRequest(Message):
+    """Server to client: say what other clients' rows should count beside yours.
+
+    Attributes
+    ----------
+    part : SharedPart
+        The components that the client has, and its weights.
+    others : Statistics
+        All other clients' statistics of these components.
+    floor : array of shape (d,)
+        Variances that keep covariances positive definite.
+    """
+
+    part: SharedPart
+    others: Statistics
+    floor: Array
+
+
+@dataclass(frozen=True)
+class RelianceReply(Message):
+    """Client to server: what they should count, from 0 to 1."""
+
+    reliance: float
+
+
+@dataclass(frozen=True)
 class ScoreRequest(Message):
     """Server to client: score these ways to merge your components on your held-out rows.
 
