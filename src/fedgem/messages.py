@@ -7,8 +7,9 @@ arrival and of a known size: its arrays, plus `ENVELOPE` for each scalar it carr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from numbers import Real
 from typing import Any
 
@@ -43,13 +44,20 @@ class Message:
 
 def leaves(message: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Iterate over the arrays and scalars of a message and of its parts, each with its name."""
-    for field in fields(message):
-        value = getattr(message, field.name)
+    for name in _names(type(message)):
+        value = getattr(message, name)
         for part in value if isinstance(value, tuple) else (value,):
-            if is_dataclass(part):
-                yield from leaves(part, f"{prefix}{field.name}.")
+            if isinstance(part, np.ndarray):  # first, since most are
+                yield prefix + name, part
+            elif is_dataclass(part):
+                yield from leaves(part, f"{prefix}{name}.")
             elif part is not None:
-                yield prefix + field.name, part
+                yield prefix + name, part
+
+
+@cache
+def _names(kind: Hashable) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -199,7 +207,7 @@ class FitReply(Message):
 
 
 @dataclass(frozen=True)
-class SharedPart(Message):
+class SharedPart:
     """Those components of a shared mixture that a client may use, and its weights for them."""
 
     means: Array

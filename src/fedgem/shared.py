@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedgem.gaussian.covariances import CovarianceType, Gaussians, per_component
-from fedgem.gaussian.mixture import regularised, weights_of
+from fedgem.gaussian.mixture import regularised
 from fedgem.gaussian.statistics import Statistics, products
 from fedgem.messages import SharedPart
 from fedgem.typing import Array, IntArray
@@ -154,12 +154,12 @@ def local_weights(mixture: SharedMixture, n_local: IntArray | None) -> Array:
     """
     counts = mixture.statistics.counts + np.finfo(np.float64).tiny
     share = counts / np.bincount(mixture.cluster_of, weights=counts)[mixture.cluster_of]
-    of_clusters = mixture.cluster_counts
-    weights = np.zeros_like(of_clusters)
-    for g, own in enumerate(of_clusters):
-        n = len(own) if n_local is None else n_local[g]
-        largest = np.argsort(-own, kind="stable")[:n]
-        weights[g, largest] = weights_of(own[largest])
+    charged = mixture.cluster_counts + 1.0  # as in `weights_of`
+    if n_local is not None:
+        order = np.argsort(-charged, axis=1, kind="stable")
+        rank = np.argsort(order, axis=1)
+        charged = np.where(rank < n_local[:, None], charged, 0.0)
+    weights = charged / charged.sum(axis=1, keepdims=True)
     return np.asarray(weights[:, mixture.cluster_of] * share)
 
 
@@ -176,6 +176,9 @@ def parts_for(
     sent = []
     for own in weights:
         has = own > 0
+        if has.all():
+            sent.append(SharedPart(components.means, own, covariances))
+            continue
         shapes = covariances
         if covariances is not None and covariance_type != "tied":
             shapes = covariances[has]
