@@ -7,9 +7,8 @@ arrival and of a known size: its arrays, plus `ENVELOPE` for each scalar it carr
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
+from collections.abc import Iterator
+from dataclasses import dataclass, is_dataclass
 from numbers import Real
 from typing import Any
 
@@ -44,7 +43,7 @@ class Message:
 
 def leaves(message: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Iterate over the arrays and scalars of a message and of its parts, each with its name."""
-    for name in _names(type(message)):
+    for name in message.__dataclass_fields__:  # `fields` copies them, for every message
         value = getattr(message, name)
         for part in value if isinstance(value, tuple) else (value,):
             if isinstance(part, np.ndarray):  # first, since most are
@@ -53,11 +52,6 @@ def leaves(message: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
                 yield from leaves(part, f"{prefix}{name}.")
             elif part is not None:
                 yield prefix + name, part
-
-
-@cache
-def _names(kind: Hashable) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
