@@ -37,7 +37,7 @@ from fedgem.fitted import fitted
 from fedgem.gaussian.covariances import CovarianceType, Gaussians
 from fedgem.gaussian.density import log_joint, log_of
 from fedgem.gaussian.mixture import weights_of
-from fedgem.gaussian.subspace import Subspace, principal, whole
+from fedgem.gaussian.subspace import Subspace, principal, units_of, whole
 from fedgem.inputs import check, collect, open_rows
 from fedgem.rows import Rows
 from fedgem.scaling import Moments, common_scale, within_scale
@@ -386,7 +386,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
         assert total is not None
         assert total.covariances is not None
         assert hidden is not None
-        subspace = principal(total) if full else whole(len(hidden))
+        subspace = principal(total) if full else whole(units_of(total.covariances[0]))
         variances = np.einsum("dr,de,er->r", subspace.basis, total.covariances[0], subspace.basis)
         floor = hidden @ np.square(subspace.basis) + REG_COVAR * variances
         return subspace, np.maximum(floor, REG_COVAR**2 * (variances.max() or 1.0))
