@@ -81,8 +81,8 @@ def principal(total: Statistics) -> Subspace:
     vectors = vectors * np.where(
         vectors[np.abs(vectors).argmax(axis=0), range(len(units))] < 0, -1, 1
     )
-    carried = np.cumsum(values) / (values.sum() or 1.0)
-    n = min(int(np.searchsorted(carried, 1 - LEFT_OUT)) + 1, len(values))
+    enough = (1 - LEFT_OUT) * values.sum()
+    n = min(int(np.searchsorted(np.cumsum(values), enough)) + 1, len(values))
     # Nothing is known to vary by less than rounding does.
     deviations = np.sqrt(np.maximum(values[n:], np.finfo(np.float64).eps * (values[0] or 1.0)))
     left_out = vectors[:, n:] * units[:, None] * deviations
