@@ -273,6 +273,15 @@ def test_clients_keep_their_largest_clusters(seed, n_local):
     assert_allclose(weights[:, 1] * n[2], weights[:, 2] * n[1])
 
 
+def test_clients_have_no_cluster_of_which_they_have_no_rows():
+    mixture = random_mixture("identity", np.random.default_rng(0), cluster_of=(0, 1, 2))
+    counts = np.array([[9.0, 0.2, 0.0], [0.0, 6.0, 0.1], [0.3, 0.2, 0.05]])
+    mixture = SharedMixture(mixture.statistics, mixture.cluster_of, counts, np.zeros(3))
+    has = local_weights(mixture, np.full(3, 2), fewest_rows=0.5) > 0
+    # The second client has most rows of the third cluster, the third client its largest.
+    assert_array_equal(has, [[1, 0, 0], [0, 1, 1], [1, 0, 0]])
+
+
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 def test_clients_are_sent_nothing_that_they_have_no_weight_for(covariance_type):
     mixture = random_mixture(covariance_type, np.random.default_rng(0))

@@ -331,7 +331,6 @@ class Consensus:
     ) -> Round:
         """Describe a round by the mixture that is ahead."""
         ahead = self.mixtures[:1] if self.result is None else (self.result,)
-        total = int(self.n_rows.sum())
         objectives = {}
         for g, name in enumerate(self.names):
             if name in replies and ahead and self.n_rows[g]:
@@ -343,7 +342,11 @@ class Consensus:
                 objectives[name] = likelihood
         rows = {name: int(self.n_rows[g]) for g, name in enumerate(self.names)}
         weights = [rows[name] for name in objectives]
-        mean = float(np.average(list(objectives.values()), weights=weights)) if total else np.nan
+        mean = (
+            float(np.average(list(objectives.values()), weights=weights))
+            if any(weights)
+            else np.nan
+        )
         return Round(
             round=number,
             objective=mean,

@@ -49,6 +49,8 @@ from fedgem.typing import Array, BoolArray, IntArray
 MODEL_FORMAT = "fedgem model"
 # The least variance that a component has in any direction, relative to that of all rows.
 REG_COVAR = 1e-6
+# Of less than this a client has nothing: its rows, rounded.
+HALF_A_ROW = 0.5
 # Attributes that only one of the two ways to fit leaves behind.
 OF_ONE_PATH = (
     *("mixture_", "n_clusters_scores_", "n_clusters_probabilities_", "n_clusters_interval_"),
@@ -424,7 +426,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
         reached = np.array([name in sharing.own for name in sharing.names])
         reached |= sharing.n_rows > 0
         self.clients_ = tuple(np.array(sharing.names, object)[reached].tolist())
-        by_part = local_weights(mixture, sharing.n_local)[reached]
+        by_part = local_weights(mixture, sharing.n_local, HALF_A_ROW)[reached]
         self.weights_ = (by_part @ np.eye(len(order))[mixture.cluster_of])[:, order]
         self.memberships_ = self.weights_ > 0
         own = side_by_side(sharing.own, sharing)

@@ -134,7 +134,9 @@ def merged(
     return pooled(mixture.statistics, cluster_of, mixture.local_counts, covariance_type)
 
 
-def local_weights(mixture: SharedMixture, n_local: IntArray | None) -> Array:
+def local_weights(
+    mixture: SharedMixture, n_local: IntArray | None, fewest_rows: float = 0.0
+) -> Array:
     """Return each client's weights of the parts, an array of shape (G, M).
 
     Parameters
@@ -143,6 +145,9 @@ def local_weights(mixture: SharedMixture, n_local: IntArray | None) -> Array:
         The mixture.
     n_local : array of shape (G,), optional
         How many clusters each client may keep: its largest. All of them by default.
+    fewest_rows : float
+        How many rows of a cluster it takes for a client to have it. Who has most rows of a
+        cluster has it in any case, and every client has its largest.
 
     Examples
     --------
@@ -154,10 +159,12 @@ def local_weights(mixture: SharedMixture, n_local: IntArray | None) -> Array:
     counts = mixture.statistics.counts + np.finfo(np.float64).tiny
     share = counts / np.bincount(mixture.cluster_of, weights=counts)[mixture.cluster_of]
     of_clusters = mixture.cluster_counts
+    enough = (of_clusters >= fewest_rows) | (of_clusters == of_clusters.max(axis=0))
     weights = np.zeros_like(of_clusters)
     for g, own in enumerate(of_clusters):
         n = len(own) if n_local is None else n_local[g]
         largest = np.argsort(-own, kind="stable")[:n]
+        largest = largest[enough[g, largest] | (largest == largest[0])]
         weights[g, largest] = weights_of(own[largest])
     return np.asarray(weights[:, mixture.cluster_of] * share)
 
