@@ -104,6 +104,12 @@ class Client:
         )
         return Model(self.covariance_type, self.learn_weights, prior)
 
+    @cached_property
+    def once(self) -> Rows:
+        """Its rows without copies, as long as each component can have one of them."""
+        rows = self.rows.without_copies()
+        return rows if rows.n_kept >= len(self.weights) else self.rows
+
 
 def respond(client: Client, request: Message, pool: Executor | None = None) -> Message:
     """Answer a request; the client's side of every protocol.
@@ -174,10 +180,10 @@ def _fit(client: Client, request: FitRequest, pool: Executor | None) -> FitReply
     """Fit the client's own mixture."""
     args = client.covariance_type, request.floor, client.n_init, client.seeds, pool
     if len(client.weights):
-        statistics, log_likelihood = fit_mixture(client.rows, len(client.weights), *args)
+        statistics, log_likelihood = fit_mixture(client.once, len(client.weights), *args)
     else:
-        statistics, log_likelihood = fit_any_number(client.rows, *args)
-    n_rows = client.rows.n_kept
+        statistics, log_likelihood = fit_any_number(client.once, *args)
+    n_rows = client.once.n_kept
     return FitReply(request.round, n_rows, log_likelihood / n_rows, statistics)
 
 
@@ -186,7 +192,7 @@ def _share(client: Client, request: ShareRequest, pool: Executor | None) -> Shar
     statistics, log_likelihoods = zip(
         *(
             e_step(
-                client.rows,
+                client.once,
                 Gaussians(part.means, part.covariances, client.covariance_type),
                 np.log(part.weights),
                 pool,
@@ -197,7 +203,7 @@ def _share(client: Client, request: ShareRequest, pool: Executor | None) -> Shar
         strict=True,
     )
     return ShareReply(
-        request.round, client.rows.n_kept, np.array(log_likelihoods), tuple(statistics)
+        request.round, client.once.n_kept, np.array(log_likelihoods), tuple(statistics)
     )
 
 

@@ -4,7 +4,8 @@ The server's side, as a state machine of four phases:
 
 fit      Every client fits its own mixture. The server merges the components of all clients
          greedily, by the log-likelihood that a merge costs, down to somewhat more components than
-         any client has clusters.
+         any client has clusters. Where every one of these turns out to be a cluster, there may be
+         more: then down to more of them, once again.
 spread   EM over these shared components, each client free to use them all: components that
          clients saw cut in the wrong places become those of everybody's rows.
 number   For each number of clusters, shared components that belong together are merged, and EM
@@ -33,6 +34,7 @@ from fedgem.messages import FitReply, FitRequest, Message, ShareReply, ShareRequ
 from fedgem.server import Round
 from fedgem.shared import (
     SharedMixture,
+    all_likelihoods,
     bayesian_information,
     local_weights,
     merged,
@@ -43,7 +45,7 @@ from fedgem.shared import (
     updated,
 )
 from fedgem.superclusters import MergeTree
-from fedgem.typing import Array, IntArray
+from fedgem.typing import Array, BoolArray, IntArray
 
 # How many shared components there are at first, relative to the most clusters of a client.
 SPREAD = (1.0, 1.5, 2.0)
@@ -180,20 +182,30 @@ class Consensus:
         own = {name: replies[name].statistics for name in self.names if name in replies}
         n_rows = np.array([replies[n].n_rows if n in own else 0 for n in self.names])
         found = {name: len(statistics.counts) for name, statistics in own.items()}
-        n_local = np.array([found.get(name, max(found.values())) for name in self.names])
+        most = max(found.values())
+        n_local = np.array(
+            [found.get(n, given or most) for n, given in zip(self.names, self.n_local, strict=True)]
+        )
         components = side_by_side(own, self)
-        some = components.counts > 1e-6 * components.counts.mean()
+        some = _in_tree(components.counts)
         tree = merge_components(
             components.counts[some],
             components.statistics.means[some],
             components.shapes[some],
         )
         state = replace(self, own=own, n_rows=n_rows, n_local=n_local, tree=tree)
-        sizes = {min(int(factor * state.fewest), int(some.sum())) for factor in SPREAD}
+        sizes = {min(int(factor * state.fewest), tree.n_components) for factor in SPREAD}
+        return state._spread_to(sizes)
+
+    def _spread_to(self, sizes: set[int]) -> Consensus:
+        """Let all clients' own components, merged down to these numbers, spread."""
+        assert self.tree is not None
+        components = side_by_side(self.own, self)
+        some = _in_tree(components.counts)
         mixtures = []
         for size in sorted(sizes):
             labels = np.zeros(len(some), np.intp)
-            labels[some] = tree.labels(size)
+            labels[some] = self.tree.labels(size)
             mixture = pooled(
                 components.statistics,
                 labels,
@@ -203,7 +215,7 @@ class Consensus:
             total = mixture.local_counts.sum(axis=1, keepdims=True)
             started = (1 - ELSEWHERE) * mixture.local_counts + ELSEWHERE * total / size
             mixtures.append(replace(mixture, local_counts=started))
-        return replace(state, phase="spread", mixtures=tuple(mixtures))
+        return replace(self, phase="spread", mixtures=tuple(mixtures))
 
     def _shared(self, replies: Mapping[str, ShareReply]) -> Consensus:
         """Advance the mixtures in training, and what they are trained for."""
@@ -228,7 +240,7 @@ class Consensus:
         if not self._is_last():
             return state
         if self.phase == "spread":
-            return replace(state, spread=mixtures)._try_numbers()
+            return replace(state, spread=(*self.spread, *mixtures))._try_numbers()
         if self.phase == "number":
             return state._after_numbers()
         return state._finished(mixtures)
@@ -270,9 +282,14 @@ class Consensus:
             for n_clusters in range(first, first + AT_ONCE)
             for mixture, clusters in self._groupings(n_clusters)
         ]
-        if not mixtures:
-            return self._try_shapes()
-        return replace(self, phase="number", mixtures=tuple(mixtures))
+        if mixtures:
+            return replace(self, phase="number", mixtures=tuple(mixtures))
+        assert self.tree is not None
+        most = max(len(mixture.cluster_of) for mixture in self.spread)
+        if self.n_clusters == most < self.tree.n_components:
+            wider = {int(factor * most) + 1 for factor in SPREAD[1:]}
+            return self._spread_to({min(size, self.tree.n_components) for size in wider})
+        return self._try_shapes()
 
     def _after_numbers(self) -> Consensus:
         best = dict(self.best)
@@ -320,7 +337,6 @@ class Consensus:
     ) -> Round:
         """Describe a round by the mixture that is ahead."""
         ahead = self.mixtures[:1] if self.result is None else (self.result,)
-        total = int(self.n_rows.sum())
         objectives = {}
         for g, name in enumerate(self.names):
             if name in replies and ahead and self.n_rows[g]:
@@ -332,7 +348,11 @@ class Consensus:
                 objectives[name] = likelihood
         rows = {name: int(self.n_rows[g]) for g, name in enumerate(self.names)}
         weights = [rows[name] for name in objectives]
-        mean = float(np.average(list(objectives.values()), weights=weights)) if total else np.nan
+        mean = (
+            float(np.average(list(objectives.values()), weights=weights))
+            if any(weights)
+            else np.nan
+        )
         return Round(
             round=number,
             objective=mean,
@@ -342,6 +362,11 @@ class Consensus:
             bytes_down={name: requests[name].n_bytes for name in replies},
             seconds=seconds,
         )
+
+
+def _in_tree(counts: Array) -> BoolArray:
+    """Tell which of the clients' own components answer for any rows worth merging."""
+    return np.asarray(counts > 1e-6 * counts.mean())
 
 
 @dataclass(frozen=True)
@@ -421,7 +446,7 @@ def number_probabilities(state: Consensus, n_resamples: int = 1000) -> dict[int,
     scores = np.empty((n_resamples, len(numbers)))
     for k, number in enumerate(numbers):
         mixture = state.best[number]
-        likelihoods = np.nan_to_num(mixture.log_likelihoods)
+        likelihoods = all_likelihoods(mixture, state.n_rows)
         n_shared = n_parameters(mixture, state.settings.covariance_type)
         own = own_penalties(mixture, state.n_rows, state.n_local)
         scores[:, k] = times @ (likelihoods - own) - 0.5 * n_shared * np.log(np.maximum(rows, 1))

@@ -37,7 +37,7 @@ from fedgem.fitted import fitted
 from fedgem.gaussian.covariances import CovarianceType, Gaussians
 from fedgem.gaussian.density import log_joint, log_of
 from fedgem.gaussian.mixture import weights_of
-from fedgem.gaussian.subspace import Subspace, principal, whole
+from fedgem.gaussian.subspace import Subspace, principal, units_of, whole
 from fedgem.inputs import check, collect, open_rows
 from fedgem.rows import Rows
 from fedgem.scaling import Moments, common_scale, within_scale
@@ -49,6 +49,8 @@ from fedgem.typing import Array, BoolArray, IntArray
 MODEL_FORMAT = "fedgem model"
 # The least variance that a component has in any direction, relative to that of all rows.
 REG_COVAR = 1e-6
+# Of less than this a client has nothing: its rows, rounded.
+HALF_A_ROW = 0.5
 # Attributes that only one of the two ways to fit leaves behind.
 OF_ONE_PATH = (
     *("mixture_", "n_clusters_scores_", "n_clusters_probabilities_", "n_clusters_interval_"),
@@ -387,7 +389,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
         assert total is not None
         assert total.covariances is not None
         assert hidden is not None
-        subspace = principal(total) if full else whole(len(hidden))
+        subspace = principal(total) if full else whole(units_of(total.covariances[0]))
         variances = np.einsum("dr,de,er->r", subspace.basis, total.covariances[0], subspace.basis)
         floor = hidden @ np.square(subspace.basis) + REG_COVAR * variances
         return subspace, np.maximum(floor, REG_COVAR**2 * (variances.max() or 1.0))
@@ -425,7 +427,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
         reached = np.array([name in sharing.own for name in sharing.names])
         reached |= sharing.n_rows > 0
         self.clients_ = tuple(np.array(sharing.names, object)[reached].tolist())
-        by_part = local_weights(mixture, sharing.n_local)[reached]
+        by_part = local_weights(mixture, sharing.n_local, HALF_A_ROW)[reached]
         self.weights_ = (by_part @ np.eye(len(order))[mixture.cluster_of])[:, order]
         self.memberships_ = self.weights_ > 0
         own = side_by_side(sharing.own, sharing)
