@@ -9,6 +9,7 @@ spread   EM over these shared components, each client free to use them all: comp
          clients saw cut in the wrong places become those of everybody's rows.
 number   For each number of clusters, shared components that belong together are merged, and EM
          goes on with each client held to as many clusters as it has. K-hat maximises the BIC.
+         Should it take all components there are, twice as many spread out, and so on.
 shape    With K-hat clusters, the BIC chooses between one Gaussian a cluster and several.
 
 That clients are held to their number of clusters is what makes K-hat identifiable: with too few
@@ -43,7 +44,7 @@ from fedgem.shared import (
     updated,
 )
 from fedgem.superclusters import MergeTree
-from fedgem.typing import Array, IntArray
+from fedgem.typing import Array, BoolArray, IntArray
 
 # How many shared components there are at first, relative to the most clusters of a client.
 SPREAD = (1.0, 1.5, 2.0)
@@ -176,18 +177,24 @@ class Consensus:
         found = {name: len(statistics.counts) for name, statistics in own.items()}
         n_local = np.array([found.get(name, max(found.values())) for name in self.names])
         components = side_by_side(own, self)
-        some = components.counts > 1e-6 * components.counts.mean()
+        some = components.some
         tree = merge_components(
             components.counts[some],
             components.statistics.means[some],
             components.shapes[some],
         )
         state = replace(self, own=own, n_rows=n_rows, n_local=n_local, tree=tree)
-        sizes = {min(int(factor * state.fewest), int(some.sum())) for factor in SPREAD}
+        return state._spread_out({int(factor * state.fewest) for factor in SPREAD})
+
+    def _spread_out(self, sizes: set[int]) -> Consensus:
+        """Let so many shared components spread, at first the clients' own, merged."""
+        assert self.tree is not None
+        components = side_by_side(self.own, self)
+        some = components.some
         mixtures = []
-        for size in sorted(sizes):
+        for size in sorted({min(size, int(some.sum())) for size in sizes}):
             labels = np.zeros(len(some), np.intp)
-            labels[some] = tree.labels(size)
+            labels[some] = self.tree.labels(size)
             mixture = pooled(
                 components.statistics,
                 labels,
@@ -197,7 +204,7 @@ class Consensus:
             total = mixture.local_counts.sum(axis=1, keepdims=True)
             started = (1 - ELSEWHERE) * mixture.local_counts + ELSEWHERE * total / size
             mixtures.append(replace(mixture, local_counts=started))
-        return replace(state, phase="spread", mixtures=tuple(mixtures))
+        return replace(self, phase="spread", mixtures=tuple(mixtures))
 
     def _shared(self, replies: Mapping[str, ShareReply]) -> Consensus:
         """Advance the mixtures in training, and what they are trained for."""
@@ -235,10 +242,14 @@ class Consensus:
         still = self.phase == "spread" and mixture.age < len(RELEASE)
         return float(RELEASE[mixture.age]) if still else 0.0
 
+    @property
+    def n_rounds(self) -> int:
+        """How many rounds the mixtures in training get."""
+        return self.settings.max_iter * (2 if self.phase == "spread" else 1)
+
     def _is_last(self) -> bool:
         """Tell whether this is the last round for the mixtures in training."""
-        rounds = self.settings.max_iter * (2 if self.phase == "spread" else 1)
-        return self.mixtures[0].age + 1 >= rounds
+        return self.mixtures[0].age + 1 >= self.n_rounds
 
     def _groupings(self, n_clusters: int) -> list[tuple[SharedMixture, IntArray]]:
         """Return the ways to make so many clusters of the spread-out mixtures, each once."""
@@ -265,6 +276,10 @@ class Consensus:
             for mixture, clusters in self._groupings(n_clusters)
         ]
         if not mixtures:
+            most = self.spread[-1].n_clusters
+            if self.n_clusters == most < side_by_side(self.own, self).some.sum():
+                # As many clusters as there were components: more of both may be better still.
+                return self._spread_out({2 * most})
             return self._try_shapes()
         return replace(self, phase="number", mixtures=tuple(mixtures))
 
@@ -361,6 +376,11 @@ class OwnComponents:
     def counts(self) -> Array:
         """How many rows each answers for."""
         return self.statistics.counts
+
+    @property
+    def some(self) -> BoolArray:
+        """Which of them answer for any rows."""
+        return np.asarray(self.counts > 1e-6 * self.counts.mean())
 
     @property
     def local_counts(self) -> Array:

@@ -28,7 +28,7 @@ def apart(local_counts: Array) -> Array:
     --------
     >>> import numpy as np
     >>> apart(np.array([[10.0, 10.0, 0.0], [20.0, 20.0, 9.0]])).round(1)[0]
-    array([inf, 0. , 6.5])
+    array([inf, 0. , 3.1])
     """
     n = local_counts + 1e-9
     both, total = n[:, :, None] + n[:, None, :], n.sum(axis=0)
