@@ -52,3 +52,33 @@ def covariances_of_type(covariance_type, n_components, n_features, rng):
         "spherical": full[:, 0, 0].copy(),
         "identity": None,
     }[covariance_type]
+
+
+@st.composite
+def small_federations(draw):
+    """The rows of a few clients, clustered or not, often degenerate, and how to fit them."""
+    rng = np.random.default_rng(draw(seeds))
+    n_features = draw(st.integers(1, 4))
+    centres = 10.0 ** draw(st.integers(-1, 2)) * rng.normal(size=(4, n_features))
+    scale = 10.0 ** rng.integers(-4, 5, size=n_features) if draw(st.booleans()) else 1.0
+    offset = draw(st.sampled_from([0.0, 1e5]))
+    kind = draw(st.sampled_from(["plain", "rounded", "duplicated", "constant", "collinear"]))
+    clients = {}
+    for g in range(draw(st.integers(1, 4))):
+        n_rows = draw(st.sampled_from([1, 2, 5, 20, 50]))
+        has = rng.permutation(4)[: rng.integers(1, 4)]
+        X = centres[rng.choice(has, size=n_rows)] + rng.normal(size=(n_rows, n_features))
+        if kind == "rounded":
+            X = np.round(X)
+        elif kind == "duplicated":
+            X = X[rng.integers(n_rows, size=n_rows)]
+        elif kind == "constant":
+            X[:, 0] = 3.0
+        elif kind == "collinear":
+            X[:, -1] = -2 * X[:, 0]
+        X = X * scale + offset
+        clients[f"plant-{g}"] = X.astype(np.float32) if draw(st.booleans()) else X
+    n_local = "auto"
+    if draw(st.booleans()):
+        n_local = {name: int(rng.integers(1, min(len(X), 4) + 1)) for name, X in clients.items()}
+    return clients, n_local, draw(st.sampled_from(COVARIANCE_TYPES))

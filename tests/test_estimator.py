@@ -436,46 +436,6 @@ def test_clients_that_share_nothing(fit, params):
     assert_array_equal(model.memberships_.sum(axis=0), np.ones(6))
 
 
-@pytest.mark.parametrize("n_clusters", [1, 5, 9])
-def test_any_number_of_clusters_over_clients_with_one_each(n_clusters):
-    rng = np.random.default_rng(0)
-    rows = [rng.normal(size=(40, 2)) + 30.0 * (g % n_clusters) for g in range(18)]
-    model = share(rows, n_local_components=1)
-    assert model.n_clusters_ == n_clusters
-    assert_array_equal(model.memberships_.sum(axis=1), 1)
-    low, high = model.n_clusters_interval_
-    assert low <= n_clusters <= high
-    assert sum(model.n_clusters_probabilities_.values()) == pytest.approx(1)
-
-
-ODD = {
-    "one row": [np.array([[1.0, 2.0]])],
-    "one row each": [np.array([[1.0, 2.0]]), np.array([[5.0, 5.0]])],
-    "one row at one": [PLANTS["east"], np.array([[1.0, 2.0]])],
-    "all the same": [np.full((9, 2), 7.1), np.full((5, 2), 7.1)],
-    "a constant column": [np.insert(X, 1, 3.0, axis=1) for X in PLANTS.values()],
-    "one column": [X[:, :1] for X in PLANTS.values()],
-    "columns that are multiples": [X @ [[1, 2, 0], [0, 0, 1]] for X in PLANTS.values()],
-    "fewer rows than columns": [np.random.default_rng(g).normal(size=(6, 20)) for g in range(3)],
-    "far from zero": [X + 1e9 for X in PLANTS.values()],
-    "in units apart": [X * [1e-6, 1e6] for X in PLANTS.values()],
-    "whole numbers": [X.round() for X in PLANTS.values()],
-}
-
-
-@pytest.mark.parametrize("rows", ODD.values(), ids=ODD)
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-@pytest.mark.parametrize("n_local_components", ["auto", 1])
-def test_odd_rows_end_well(rows, covariance_type, n_local_components):
-    model = share(rows, covariance_type=covariance_type, n_local_components=n_local_components)
-    assert np.isfinite(model.means_).all()
-    assert (np.linalg.eigvalsh(model.covariances_) >= 0).all()
-    for g, own in enumerate(rows):
-        assert_array_equal(model.predict(own, str(g)), model.labels_[g])
-        assert np.isfinite(model.score_samples(own, str(g))).all()
-        assert_allclose(model.predict_proba(own).sum(axis=1), 1)
-
-
 def test_duplicated_rows_change_nothing(fit, model):
     twice = {name: np.repeat(X, 2, axis=0) for name, X in PLANTS.items()}
     doubled = fit(twice, n_local_components=2)

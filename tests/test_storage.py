@@ -64,8 +64,10 @@ EXAMPLES = [
     ),
     GAUSSIANS,
     Gaussians(np.zeros((2, 2))),
-    whole(2),
-    FittedMixture(np.zeros(2), np.ones(2), whole(2), GAUSSIANS, np.array([0, 0]), np.ones(2)),
+    whole(np.ones(2)),
+    FittedMixture(
+        np.zeros(2), np.ones(2), whole(np.ones(2)), GAUSSIANS, np.array([0, 0]), np.ones(2)
+    ),
 ]
 
 

@@ -29,6 +29,8 @@ from fedgem.messages import (
     MomentsReply,
     MomentsRequest,
     Profile,
+    RelianceReply,
+    RelianceRequest,
     ScoreReply,
     ScoreRequest,
     ShareReply,
@@ -36,6 +38,7 @@ from fedgem.messages import (
     TrainReply,
     TrainRequest,
 )
+from fedgem.reliance import best_reliance
 from fedgem.rows import Rows, map_in_order
 from fedgem.typing import Array
 from fedgem.uncertainty import squared_radii
@@ -101,6 +104,12 @@ class Client:
         )
         return Model(self.covariance_type, self.learn_weights, prior)
 
+    @cached_property
+    def once(self) -> Rows:
+        """Its rows without copies, as long as each component can have one of them."""
+        rows = self.rows.without_copies()
+        return rows if rows.n_kept >= len(self.weights) else self.rows
+
 
 def respond(client: Client, request: Message, pool: Executor | None = None) -> Message:
     """Answer a request; the client's side of every protocol.
@@ -123,6 +132,8 @@ def respond(client: Client, request: Message, pool: Executor | None = None) -> M
         return _fit(client, request, pool)
     if isinstance(request, ShareRequest):
         return _share(client, request, pool)
+    if isinstance(request, RelianceRequest):
+        return _rely(client, request, pool)
     raise TypeError(f"A client has no answer to a {type(request).__name__}.")
 
 
@@ -169,10 +180,10 @@ def _fit(client: Client, request: FitRequest, pool: Executor | None) -> FitReply
     """Fit the client's own mixture."""
     args = client.covariance_type, request.floor, client.n_init, client.seeds, pool
     if len(client.weights):
-        statistics, log_likelihood = fit_mixture(client.rows, len(client.weights), *args)
+        statistics, log_likelihood = fit_mixture(client.once, len(client.weights), *args)
     else:
-        statistics, log_likelihood = fit_any_number(client.rows, *args)
-    n_rows = client.rows.n_kept
+        statistics, log_likelihood = fit_any_number(client.once, *args)
+    n_rows = client.once.n_kept
     return FitReply(request.round, n_rows, log_likelihood / n_rows, statistics)
 
 
@@ -181,7 +192,7 @@ def _share(client: Client, request: ShareRequest, pool: Executor | None) -> Shar
     statistics, log_likelihoods = zip(
         *(
             e_step(
-                client.rows,
+                client.once,
                 Gaussians(part.means, part.covariances, client.covariance_type),
                 np.log(part.weights),
                 pool,
@@ -192,7 +203,7 @@ def _share(client: Client, request: ShareRequest, pool: Executor | None) -> Shar
         strict=True,
     )
     return ShareReply(
-        request.round, client.rows.n_kept, np.array(log_likelihoods), tuple(statistics)
+        request.round, client.once.n_kept, np.array(log_likelihoods), tuple(statistics)
     )
 
 
@@ -201,6 +212,21 @@ def _moments_within(client: Client) -> MomentsReply:
     variances = within_variances(client.rows, len(client.weights), client.n_init, client.seeds)
     counts = np.array([float(client.rows.n_kept)])
     return MomentsReply(Statistics(counts, np.zeros((1, len(variances))), variances[None]))
+
+
+def _rely(client: Client, request: RelianceRequest, pool: Executor | None) -> RelianceReply:
+    """Find out what other clients' rows should count."""
+    return RelianceReply(
+        best_reliance(
+            client.rows,
+            request.part,
+            request.others,
+            request.floor,
+            client.covariance_type,
+            client.seeds,
+            pool,
+        )
+    )
 
 
 def _score(client: Client, request: ScoreRequest) -> ScoreReply:

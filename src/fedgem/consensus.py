@@ -4,12 +4,12 @@ The server's side, as a state machine of four phases:
 
 fit      Every client fits its own mixture. The server merges the components of all clients
          greedily, by the log-likelihood that a merge costs, down to somewhat more components than
-         any client has clusters.
+         any client has clusters. Where every one of these turns out to be a cluster, there may be
+         more: then down to more of them, once again.
 spread   EM over these shared components, each client free to use them all: components that
          clients saw cut in the wrong places become those of everybody's rows.
 number   For each number of clusters, shared components that belong together are merged, and EM
          goes on with each client held to as many clusters as it has. K-hat maximises the BIC.
-         Should it take all components there are, twice as many spread out, and so on.
 shape    With K-hat clusters, the BIC chooses between one Gaussian a cluster and several.
 
 That clients are held to their number of clusters is what makes K-hat identifiable: with too few
@@ -34,6 +34,7 @@ from fedgem.messages import FitReply, FitRequest, Message, ShareReply, ShareRequ
 from fedgem.server import Round
 from fedgem.shared import (
     SharedMixture,
+    all_likelihoods,
     bayesian_information,
     local_weights,
     merged,
@@ -89,6 +90,8 @@ class Consensus:
         The clients, in order.
     settings : ConsensusSettings
         How to train.
+    guessed : bool
+        Whether the clients' numbers of clusters are their own guesses.
     phase : str
         "fit", "spread", "number", "shape" or "done".
     round : int
@@ -115,6 +118,7 @@ class Consensus:
     settings: ConsensusSettings
     n_rows: IntArray
     n_local: IntArray
+    guessed: bool = False
     phase: str = "fit"
     round: int = 0
     own: dict[str, Statistics] = field(default_factory=dict)
@@ -127,8 +131,11 @@ class Consensus:
 
     @property
     def fewest(self) -> int:
-        """The fewest clusters there can be: no client has one twice."""
-        return int(self.n_local.max())
+        """The fewest clusters there can be: no client has one twice.
+
+        The largest of many guesses is too large, and no bound.
+        """
+        return int(np.median(self.n_local) if self.guessed else self.n_local.max())
 
     def score(self, mixture: SharedMixture) -> float:
         """Return the BIC."""
@@ -175,24 +182,28 @@ class Consensus:
         own = {name: replies[name].statistics for name in self.names if name in replies}
         n_rows = np.array([replies[n].n_rows if n in own else 0 for n in self.names])
         found = {name: len(statistics.counts) for name, statistics in own.items()}
-        n_local = np.array([found.get(name, max(found.values())) for name in self.names])
+        most = max(found.values())
+        n_local = np.array(
+            [found.get(n, given or most) for n, given in zip(self.names, self.n_local, strict=True)]
+        )
         components = side_by_side(own, self)
-        some = components.some
+        some = _in_tree(components.counts)
         tree = merge_components(
             components.counts[some],
             components.statistics.means[some],
             components.shapes[some],
         )
         state = replace(self, own=own, n_rows=n_rows, n_local=n_local, tree=tree)
-        return state._spread_out({int(factor * state.fewest) for factor in SPREAD})
+        sizes = {min(int(factor * state.fewest), tree.n_components) for factor in SPREAD}
+        return state._spread_to(sizes)
 
-    def _spread_out(self, sizes: set[int]) -> Consensus:
-        """Let so many shared components spread, at first the clients' own, merged."""
+    def _spread_to(self, sizes: set[int]) -> Consensus:
+        """Let all clients' own components, merged down to these numbers, spread."""
         assert self.tree is not None
         components = side_by_side(self.own, self)
-        some = components.some
+        some = _in_tree(components.counts)
         mixtures = []
-        for size in sorted({min(size, int(some.sum())) for size in sizes}):
+        for size in sorted(sizes):
             labels = np.zeros(len(some), np.intp)
             labels[some] = self.tree.labels(size)
             mixture = pooled(
@@ -229,7 +240,7 @@ class Consensus:
         if not self._is_last():
             return state
         if self.phase == "spread":
-            return replace(state, spread=mixtures)._try_numbers()
+            return replace(state, spread=(*self.spread, *mixtures))._try_numbers()
         if self.phase == "number":
             return state._after_numbers()
         return state._finished(mixtures)
@@ -275,13 +286,14 @@ class Consensus:
             for n_clusters in range(first, first + AT_ONCE)
             for mixture, clusters in self._groupings(n_clusters)
         ]
-        if not mixtures:
-            most = self.spread[-1].n_clusters
-            if self.n_clusters == most < side_by_side(self.own, self).some.sum():
-                # As many clusters as there were components: more of both may be better still.
-                return self._spread_out({2 * most})
-            return self._try_shapes()
-        return replace(self, phase="number", mixtures=tuple(mixtures))
+        if mixtures:
+            return replace(self, phase="number", mixtures=tuple(mixtures))
+        assert self.tree is not None
+        most = max(len(mixture.cluster_of) for mixture in self.spread)
+        if self.n_clusters == most < self.tree.n_components:
+            wider = {int(factor * most) + 1 for factor in SPREAD[1:]}
+            return self._spread_to({min(size, self.tree.n_components) for size in wider})
+        return self._try_shapes()
 
     def _after_numbers(self) -> Consensus:
         best = dict(self.best)
@@ -329,7 +341,6 @@ class Consensus:
     ) -> Round:
         """Describe a round by the mixture that is ahead."""
         ahead = self.mixtures[:1] if self.result is None else (self.result,)
-        total = int(self.n_rows.sum())
         objectives = {}
         for g, name in enumerate(self.names):
             if name in replies and ahead and self.n_rows[g]:
@@ -341,7 +352,11 @@ class Consensus:
                 objectives[name] = likelihood
         rows = {name: int(self.n_rows[g]) for g, name in enumerate(self.names)}
         weights = [rows[name] for name in objectives]
-        mean = float(np.average(list(objectives.values()), weights=weights)) if total else np.nan
+        mean = (
+            float(np.average(list(objectives.values()), weights=weights))
+            if any(weights)
+            else np.nan
+        )
         return Round(
             round=number,
             objective=mean,
@@ -351,6 +366,11 @@ class Consensus:
             bytes_down={name: requests[name].n_bytes for name in replies},
             seconds=seconds,
         )
+
+
+def _in_tree(counts: Array) -> BoolArray:
+    """Tell which of the clients' own components answer for any rows worth merging."""
+    return np.asarray(counts > 1e-6 * counts.mean())
 
 
 @dataclass(frozen=True)
@@ -376,11 +396,6 @@ class OwnComponents:
     def counts(self) -> Array:
         """How many rows each answers for."""
         return self.statistics.counts
-
-    @property
-    def some(self) -> BoolArray:
-        """Which of them answer for any rows."""
-        return np.asarray(self.counts > 1e-6 * self.counts.mean())
 
     @property
     def local_counts(self) -> Array:
@@ -435,7 +450,7 @@ def number_probabilities(state: Consensus, n_resamples: int = 1000) -> dict[int,
     scores = np.empty((n_resamples, len(numbers)))
     for k, number in enumerate(numbers):
         mixture = state.best[number]
-        likelihoods = np.nan_to_num(mixture.log_likelihoods)
+        likelihoods = all_likelihoods(mixture, state.n_rows)
         n_shared = n_parameters(mixture, state.settings.covariance_type)
         own = own_penalties(mixture, state.n_rows, state.n_local)
         scores[:, k] = times @ (likelihoods - own) - 0.5 * n_shared * np.log(np.maximum(rows, 1))

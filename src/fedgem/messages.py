@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from numbers import Real
 from typing import Any
 
@@ -43,13 +43,15 @@ class Message:
 
 def leaves(message: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Iterate over the arrays and scalars of a message and of its parts, each with its name."""
-    for field in fields(message):
-        value = getattr(message, field.name)
+    for name in message.__dataclass_fields__:  # `fields` copies them, for every message
+        value = getattr(message, name)
         for part in value if isinstance(value, tuple) else (value,):
-            if is_dataclass(part):
-                yield from leaves(part, f"{prefix}{field.name}.")
+            if isinstance(part, np.ndarray):  # first, since most are
+                yield prefix + name, part
+            elif is_dataclass(part):
+                yield from leaves(part, f"{prefix}{name}.")
             elif part is not None:
-                yield prefix + field.name, part
+                yield prefix + name, part
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,7 @@ class FitReply(Message):
 
 
 @dataclass(frozen=True)
-class SharedPart(Message):
+class SharedPart:
     """Those components of a shared mixture that a client may use, and its weights for them."""
 
     means: Array
@@ -246,6 +248,32 @@ class ShareReply(Message):
     n_rows: int
     log_likelihoods: Array
     statistics: tuple[Statistics, ...]
+
+
+@dataclass(frozen=True)
+class RelianceRequest(Message):
+    """Server to client: say what other clients' rows should count beside yours.
+
+    Attributes
+    ----------
+    part : SharedPart
+        The components that the client has, and its weights.
+    others : Statistics
+        All other clients' statistics of these components.
+    floor : array of shape (d,)
+        Variances that keep covariances positive definite.
+    """
+
+    part: SharedPart
+    others: Statistics
+    floor: Array
+
+
+@dataclass(frozen=True)
+class RelianceReply(Message):
+    """Client to server: what they should count, from 0 to 1."""
+
+    reliance: float
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from fedgem.typing import Array, BoolArray
 BLOCK_BYTES = 2**21
 # A client's rows that have been computed once are kept where they make no more blocks than this.
 FEW_BLOCKS = 16
+# How often fewer distinct rows than this occur may well have a common divisor by chance.
+FEW_DISTINCT = 10
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -92,6 +94,33 @@ class Rows:
         if self.n_kept <= FEW_BLOCKS * length:
             return Rows.from_array(np.concatenate(list(project())))
         return Rows((self.n_kept, basis.shape[1]), np.dtype(np.float64), project)
+
+    def without_copies(self) -> Rows:
+        """Return the smaller set of rows that these are several copies of, if they are.
+
+        Copies say nothing new; taken for rows of their own they would make a cluster of each row,
+        and clusters of what is chance. Only rows that are few are looked at.
+
+        Examples
+        --------
+        >>> some = Rows.from_array(np.arange(24.0).reshape(12, 2))
+        >>> twice = Rows.from_array(np.concatenate([*some.blocks(), *some.blocks()]))
+        >>> twice.without_copies().shape
+        (12, 2)
+        """
+        if not self.fit_one_block or self.n_kept < 2 * FEW_DISTINCT:
+            return self
+        X = np.concatenate(list(self.blocks()))
+        if (X[0] == X).all(axis=1).sum() == 1:  # the quick answer of nearly all data
+            return self
+        _, which, counts = np.unique(X, axis=0, return_inverse=True, return_counts=True)
+        n_copies = int(np.gcd.reduce(counts))
+        if n_copies == 1 or len(counts) < FEW_DISTINCT:
+            return self
+        before = np.cumsum(counts) - counts
+        rank = np.empty(len(X), np.intp)
+        rank[np.argsort(which, kind="stable")] = np.arange(len(X)) - np.repeat(before, counts)
+        return Rows.from_array(X[rank < counts[which] // n_copies])
 
     def blocks(self) -> Iterator[Array]:
         """Iterate over the rows that count, in blocks of bounded size."""

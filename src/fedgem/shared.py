@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedgem.gaussian.covariances import CovarianceType, Gaussians, per_component
-from fedgem.gaussian.mixture import regularised, weights_of
+from fedgem.gaussian.mixture import regularised
 from fedgem.gaussian.statistics import Statistics, products
 from fedgem.messages import SharedPart
-from fedgem.typing import Array, IntArray
+from fedgem.typing import Array, BoolArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -131,11 +131,12 @@ def merged(
     mixture: SharedMixture, cluster_of: IntArray, covariance_type: CovarianceType
 ) -> SharedMixture:
     """Return the mixture in which each of these clusters is one Gaussian."""
-    start = pooled(mixture.statistics, cluster_of, mixture.local_counts, covariance_type)
-    return replace(start, log_likelihoods=mixture.log_likelihoods)
+    return pooled(mixture.statistics, cluster_of, mixture.local_counts, covariance_type)
 
 
-def local_weights(mixture: SharedMixture, n_local: IntArray | None) -> Array:
+def local_weights(
+    mixture: SharedMixture, n_local: IntArray | None, fewest_rows: float = 0.0
+) -> Array:
     """Return each client's weights of the parts, an array of shape (G, M).
 
     Parameters
@@ -144,6 +145,9 @@ def local_weights(mixture: SharedMixture, n_local: IntArray | None) -> Array:
         The mixture.
     n_local : array of shape (G,), optional
         How many clusters each client may keep: its largest. All of them by default.
+    fewest_rows : float
+        How many rows of a cluster it takes for a client to have it. Who has most rows of a
+        cluster has it in any case, and every client has its largest.
 
     Examples
     --------
@@ -155,11 +159,13 @@ def local_weights(mixture: SharedMixture, n_local: IntArray | None) -> Array:
     counts = mixture.statistics.counts + np.finfo(np.float64).tiny
     share = counts / np.bincount(mixture.cluster_of, weights=counts)[mixture.cluster_of]
     of_clusters = mixture.cluster_counts
-    weights = np.zeros_like(of_clusters)
-    for g, own in enumerate(of_clusters):
-        n = len(own) if n_local is None else n_local[g]
-        largest = np.argsort(-own, kind="stable")[:n]
-        weights[g, largest] = weights_of(own[largest])
+    order = np.argsort(-of_clusters, axis=1, kind="stable")
+    rank = np.argsort(order, axis=1)
+    kept = (of_clusters >= fewest_rows) | (of_clusters == of_clusters.max(axis=0)) | (rank == 0)
+    if n_local is not None:
+        kept &= rank < n_local[:, None]
+    charged = np.where(kept, of_clusters + 1.0, 0.0)  # as in `weights_of`
+    weights = charged / charged.sum(axis=1, keepdims=True)
     return np.asarray(weights[:, mixture.cluster_of] * share)
 
 
@@ -176,6 +182,9 @@ def parts_for(
     sent = []
     for own in weights:
         has = own > 0
+        if has.all():
+            sent.append(SharedPart(components.means, own, covariances))
+            continue
         shapes = covariances
         if covariances is not None and covariance_type != "tied":
             shapes = covariances[has]
@@ -198,7 +207,8 @@ def updated(
     weights : array of shape (G, M)
         The weights that the clients were sent.
     replies : sequence of (client, statistics, log-likelihood)
-        From the clients that answered. The others keep their counts.
+        From the clients that answered. The others keep their counts, and parts that only they
+        have stay as they are.
     covariance_type : {"full", "tied", "diag", "spherical", "identity"}
         The form of the covariances.
     """
@@ -212,13 +222,46 @@ def updated(
         local_counts[g, has] = statistics.counts
         likelihoods[g] = log_likelihood
         scattered.append((has, statistics))
+    statistics = _sum(mixture.statistics, scattered, covariance_type)
+    answered = [g for g, _, _ in replies]
+    silent = np.asarray((weights > 0).any(axis=0) & ~(weights[answered] > 0).any(axis=0))
     return SharedMixture(
-        _sum(mixture.statistics, scattered, covariance_type),
+        _kept(mixture.statistics, statistics, silent),
         mixture.cluster_of,
         local_counts,
         likelihoods,
         mixture.age + 1,
     )
+
+
+def _kept(before: Statistics, after: Statistics, silent: BoolArray) -> Statistics:
+    """Return the statistics after a round, but for these parts those before."""
+    counts = np.where(silent, before.counts, after.counts)
+    covariances = after.covariances
+    if (
+        covariances is not None
+        and before.covariances is not None
+        and len(covariances) == len(counts)
+    ):
+        covariances = np.where(
+            silent.reshape(-1, *(1,) * (covariances.ndim - 1)), before.covariances, covariances
+        )
+    return replace(after, counts=counts, covariances=covariances)
+
+
+def all_likelihoods(mixture: SharedMixture, n_rows: IntArray) -> Array:
+    """Return the clients' log-likelihoods; who has not answered counts like the others.
+
+    Examples
+    --------
+    >>> some = Statistics(np.ones(1), np.zeros((1, 1)))
+    >>> mixture = SharedMixture(some, np.zeros(1, int), np.ones((2, 1)), np.array([-6.0, np.nan]))
+    >>> all_likelihoods(mixture, np.array([3, 4]))
+    array([-6., -8.])
+    """
+    known = ~np.isnan(mixture.log_likelihoods)
+    per_row = mixture.log_likelihoods[known].sum() / max(1, n_rows[known].sum())
+    return np.where(known, mixture.log_likelihoods, per_row * n_rows)
 
 
 def bayesian_information(
@@ -229,13 +272,11 @@ def bayesian_information(
     The clients' log-likelihoods, less log(N)/2 for each parameter that all share and log(N_g)/2
     for each that is one client's. A client that has not answered counts like the others.
     """
-    known = ~np.isnan(mixture.log_likelihoods)
-    if not known.any():
+    if np.isnan(mixture.log_likelihoods).all():
         return -np.inf
-    n = n_rows.sum()
-    per_row = mixture.log_likelihoods[known].sum() / max(1, n_rows[known].sum())
-    shared = 0.5 * n_parameters(mixture, covariance_type) * np.log(n)
-    return float(per_row * n - shared - own_penalties(mixture, n_rows, n_local).sum())
+    likelihood = all_likelihoods(mixture, n_rows).sum()
+    shared = 0.5 * n_parameters(mixture, covariance_type) * np.log(n_rows.sum())
+    return float(likelihood - shared - own_penalties(mixture, n_rows, n_local).sum())
 
 
 def n_parameters(mixture: SharedMixture, covariance_type: CovarianceType) -> int:

@@ -21,7 +21,7 @@ from fedgem.fitted import fitted
 from fedgem.gaussian.covariances import CovarianceType
 from fedgem.gaussian.density import log_of
 from fedgem.gaussian.mixture import weights_of
-from fedgem.gaussian.subspace import Subspace, principal, whole
+from fedgem.gaussian.subspace import Subspace, principal, units_of, whole
 from fedgem.scaling import Moments
 from fedgem.server import Components
 from fedgem.shared import local_weights
@@ -29,6 +29,8 @@ from fedgem.typing import Array
 
 # The least variance that a component has in any direction, relative to that of all rows.
 REG_COVAR = 1e-6
+# Of less than this a client has nothing: its rows, rounded.
+HALF_A_ROW = 0.5
 
 
 def fit_shared(
@@ -70,11 +72,13 @@ def fit_shared(
         What `FedGEM` calls the fitted attributes.
     """
     subspace, floor = _subspace(clients, covariance_type, engine)
+    n_local = np.array([len(client.weights) for client in clients.values()])  # 0 to be found
     start = saved or Consensus(
         tuple(clients),
         ConsensusSettings(max_iter, covariance_type, floor),
         np.zeros(len(clients), np.intp),
-        np.array([len(client.weights) for client in clients.values()]),
+        n_local,
+        guessed=not n_local.any(),
     )
     projected = {
         name: replace(client, rows=client.rows.projected(subspace.centre, subspace.basis))
@@ -94,7 +98,7 @@ def _subspace(
     assert total is not None
     assert total.covariances is not None
     assert hidden is not None
-    subspace = principal(total) if full else whole(len(hidden))
+    subspace = principal(total) if full else whole(units_of(total.covariances[0]))
     variances = np.einsum("dr,de,er->r", subspace.basis, total.covariances[0], subspace.basis)
     floor = hidden @ np.square(subspace.basis) + REG_COVAR * variances
     return subspace, np.maximum(floor, REG_COVAR**2 * (variances.max() or 1.0))
@@ -111,7 +115,7 @@ def _attributes(state: Consensus, subspace: Subspace, shift: Array, scale: Array
     # A client that never answered is no part of the result.
     reached = np.array([name in state.own for name in state.names]) | (state.n_rows > 0)
     clients = tuple(np.array(state.names, object)[reached].tolist())
-    by_part = local_weights(shared, state.n_local)[reached]
+    by_part = local_weights(shared, state.n_local, HALF_A_ROW)[reached]
     weights = (by_part @ np.eye(len(order))[shared.cluster_of])[:, order]
     own = side_by_side(state.own, state)
     owners = np.cumsum(reached)[own.owners] - 1

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.linalg import solve_triangular
 from scipy.spatial.distance import cdist
 
+from fedgem.gaussian.expansion_kernels import factorise
 from fedgem.typing import Array
 
 CovarianceType = Literal["full", "tied", "diag", "spherical", "identity"]
@@ -147,6 +147,17 @@ def cholesky_factors(components: Gaussians) -> Array:
     return factors
 
 
+def _inverse_factors(components: Gaussians) -> Array:
+    """Return the inverses of the Cholesky factors; with triangles, that is as good as solving."""
+    covariances = np.ascontiguousarray(components.covariances, np.float64)
+    covariances = covariances[None] if components.covariance_type == "tied" else covariances
+    factors, inverses = np.zeros(covariances.shape), np.empty(covariances.shape)
+    failed = factorise(covariances, factors, inverses)
+    if failed >= 0:
+        raise not_positive_definite(failed)
+    return inverses
+
+
 def not_positive_definite(k: int) -> ValueError:
     """Return the error for a component whose covariance describes no distribution."""
     return ValueError(
@@ -192,14 +203,11 @@ def squared_distances(X: Array, components: Gaussians) -> Array:
     X = np.asarray(X, np.float64)
     means, covariances = components.means, components.covariances
     if components.covariance_type in ("full", "tied"):
-        factors = np.broadcast_to(
-            cholesky_factors(components), (len(means), X.shape[1], X.shape[1])
-        )
-        whitened = (
-            solve_triangular(factor, (X - mean).T, lower=True, check_finite=False)
-            for mean, factor in zip(means, factors, strict=True)
-        )
-        distances = [np.einsum("dn,dn->n", z, z) for z in whitened]
+        inverses = _inverse_factors(components)
+        distances = []
+        for k, mean in enumerate(means):
+            whitened = (X - mean) @ inverses[min(k, len(inverses) - 1)].T
+            distances.append(np.einsum("nd,nd->n", whitened, whitened))
         return np.stack(distances, axis=1)
     if components.covariance_type == "diag" and covariances is not None:
         scaled = zip(means, np.sqrt(covariances), strict=True)

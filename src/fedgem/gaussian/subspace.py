@@ -74,19 +74,15 @@ def principal(total: Statistics) -> Subspace:
     """
     assert total.covariances is not None
     covariance = total.covariances[0]
-    spread = np.sqrt(np.diagonal(covariance))
-    varies = spread > 0
-    units = np.ones_like(spread)
-    if varies.any() and spread.max() > ONE_UNIT * spread[varies].min():
-        units = np.where(varies, spread, 1.0)
+    units = units_of(covariance)
     values, vectors = np.linalg.eigh(covariance / np.outer(units, units))
     values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
     # The sign of an eigenvector is anybody's choice; the machine's must not decide the result.
     vectors = vectors * np.where(
         vectors[np.abs(vectors).argmax(axis=0), range(len(units))] < 0, -1, 1
     )
-    carried = np.cumsum(values) / (values.sum() or 1.0)
-    n = min(int(np.searchsorted(carried, 1 - LEFT_OUT)) + 1, len(values))
+    enough = (1 - LEFT_OUT) * values.sum()
+    n = min(int(np.searchsorted(np.cumsum(values), enough)) + 1, len(values))
     # Nothing is known to vary by less than rounding does.
     deviations = np.sqrt(np.maximum(values[n:], np.finfo(np.float64).eps * (values[0] or 1.0)))
     left_out = vectors[:, n:] * units[:, None] * deviations
@@ -100,17 +96,45 @@ def principal(total: Statistics) -> Subspace:
     )
 
 
-def whole(n_features: int) -> Subspace:
-    """Return the subspace that leaves everything as it is.
+def units_of(covariance: Array) -> Array:
+    """Return what to measure each feature in: 1, or its spread where no unit fits all of them.
+
+    Parameters
+    ----------
+    covariance : array of shape (d, d)
+        Of all rows.
 
     Examples
     --------
     >>> import numpy as np
-    >>> whole(2).project(np.ones((1, 2)))
-    array([[1., 1.]])
+    >>> units_of(np.diag([4.0, 1e-2])), units_of(np.diag([4.0, 1e-8]))
+    (array([1., 1.]), array([2.e+00, 1.e-04]))
     """
-    zero, one = np.zeros((n_features, n_features)), np.eye(n_features)
-    return Subspace(np.zeros(n_features), one, one, zero[:, :0], zero, 0.0)
+    spread = np.sqrt(np.diagonal(covariance))
+    varies = spread > 0
+    if varies.any() and spread.max() > ONE_UNIT * spread[varies].min():
+        return np.where(varies, spread, 1.0)
+    return np.ones_like(spread)
+
+
+def whole(units: Array) -> Subspace:
+    """Return the subspace of all features, each measured in its unit.
+
+    Parameters
+    ----------
+    units : array of shape (d,)
+        The units, as in `units_of`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> whole(np.array([1.0, 4.0])).project(np.ones((1, 2)))
+    array([[1.  , 0.25]])
+    """
+    zero = np.zeros((len(units), len(units)))
+    back = np.diag(units)
+    log_volume = -float(np.log(units).sum())
+    return Subspace(zero[0], np.diag(1 / units), back, zero[:, :0], zero, log_volume)
 
 
 def resolution(X: Array) -> Array:
