@@ -11,6 +11,7 @@ from numpy.testing import assert_array_equal
 
 from fedgem import FederatedScaler, FedGEM, InputError
 from fedgem.inputs import collect
+from models import collaborative
 
 NAMES = ["rms", "kurtosis"]
 X = np.random.default_rng(0).normal(size=(12, 2))
@@ -329,7 +330,8 @@ BAD_PARAMETERS = [
         "n_local_components: found 3 values, expected one for each client",
     ),
     ({"n_local_components": {"a": 1}}, "found ['a'], expected a value for client 'b'"),
-    ({"n_local_components": "2"}, "found '2', expected one value, or one for each client"),
+    ({"n_local_components": "2"}, "found '2', expected a number, or one for each client"),
+    ({"n_local_components": "auto"}, "client, where upsilon or final_radius is given."),
     ({"n_local_components": None}, "n_local_components: found None"),
     ({"n_local_components": [2, 13]}, "Client 'b': found 12 rows (n_samples=12), expected"),
     ({"weights": [[0.5, 0.5]]}, "weights: found 1 values, expected one for each client, 2 in all"),
@@ -344,10 +346,9 @@ BAD_PARAMETERS = [
     ({"final_radius": {"a": 1, "b": [1, 2, 3]}}, "or one for each of 2 components"),
     ({"final_radius": np.inf}, "final_radius: found inf"),
     ({"final_radius": [1.0]}, "final_radius: found 1 values"),
-    ({"upsilon": -1}, "upsilon: found -1, expected a number from 0 or 'auto'."),
+    ({"upsilon": -1}, "upsilon: found -1, expected None, a number from 0, or 'auto'."),
     ({"upsilon": "best"}, "upsilon: found 'best'"),
     ({"upsilon": np.inf}, "upsilon: found inf"),
-    ({"upsilon": None}, "upsilon: found None"),
     ({"max_iter": -1}, "max_iter: found -1, expected a whole number from 0."),
     ({"max_iter": 2.0}, "max_iter: found 2.0"),
     ({"n_init": 0}, "n_init: found 0, expected a whole number from 1."),
@@ -356,13 +357,33 @@ BAD_PARAMETERS = [
     ({"tol": np.nan}, "tol: found nan"),
     ({"scale": "yes"}, "scale: found 'yes', expected True or False."),
     ({"cannot_link": None}, "cannot_link: found None, expected True or False."),
+    ({"learn_weights": 1}, "learn_weights: found 1, expected True or False."),
+    ({"covariance_type": "round"}, "covariance_type: found 'round', expected one of full, tied"),
+]
+# What makes sense only where components join by their uncertainty sets.
+WITHOUT = "where neither upsilon nor final_radius is given."
+BAD_SHARING = [
+    ({"weights": [[0.5, 0.5]] * 2}, f"[0.5, 0.5]], expected None {WITHOUT}"),
+    ({"learn_weights": False}, f"learn_weights: found False, expected True {WITHOUT}"),
+    ({"n_local_steps": 2}, f"n_local_steps: found 2, expected 1 {WITHOUT}"),
+    ({"max_iter": 0}, f"max_iter: found 0, expected a whole number from 1 {WITHOUT}"),
+    ({"cannot_link": False}, f"cannot_link: found False, expected True {WITHOUT}"),
+    ({"n_local_components": "2"}, "found '2', expected 'auto', a number, or one for each client"),
+    ({"n_local_components": [2, 13]}, "Client 'b': found 12 rows (n_samples=12), expected"),
 ]
 
 
-@pytest.mark.parametrize(("params", "words"), BAD_PARAMETERS, ids=str)
-def test_a_bad_parameter_is_named(tmp_path, params, words):
+@pytest.mark.parametrize(
+    ("model", "params", "words"),
+    [
+        *((collaborative, *bad) for bad in BAD_PARAMETERS),
+        *((FedGEM, *bad) for bad in BAD_SHARING),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_a_bad_parameter_is_named(tmp_path, model, params, words):
     with pytest.raises(InputError) as caught:
-        FedGEM(**params).fit({"a": X, "b": X}, checkpoint=tmp_path / "run")
+        model(**params).fit({"a": X, "b": X}, checkpoint=tmp_path / "run")
     assert words in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
     assert not list(tmp_path.iterdir())
@@ -379,4 +400,5 @@ def test_a_constant_column_cannot_be_scaled(value, n_rows):
         f"All clients, column 'speed': found the value {value:g} in every row, expected a column "
         "that varies. Leave it out."
     )
-    FedGEM(upsilon=1.0).fit([frame[:5] for frame in clients])  # where it does no harm
+    for model in (FedGEM(), collaborative(upsilon=1.0)):  # where it does no harm
+        model.fit([frame[:5] for frame in clients])

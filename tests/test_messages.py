@@ -20,7 +20,7 @@ STATISTICS = Statistics(np.ones(K), np.ones((K, D)))
 PROFILE = Profile(7, np.ones(K))
 
 SIZES = [
-    (MomentsRequest(), 0, 1),
+    (MomentsRequest(), 0, 2),
     (MomentsReply(Statistics(np.ones(1), np.ones((1, D)), np.ones((1, D)))), 1 + 2 * D, 0),
     (TrainRequest(0, 1), 0, 2),
     (TrainRequest(1, 1, np.ones((K, D))), K * D, 2),

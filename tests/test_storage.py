@@ -12,14 +12,24 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from fedgem import StoredFileError, storage
+from fedgem.consensus import Consensus, ConsensusSettings
+from fedgem.fitted import FittedMixture
+from fedgem.gaussian.covariances import Gaussians
 from fedgem.gaussian.statistics import Statistics
+from fedgem.gaussian.subspace import whole
 from fedgem.messages import Profile
 from fedgem.server import Clusters, Components, Member, Round, Settings, Training
+from fedgem.shared import SharedMixture
 from fedgem.superclusters import merge_tree
 
 STATISTICS = Statistics(np.array([2.0, 5.0]), np.array([[0.1, 0.2], [0.3, 1e300]]))
 MEMBER = Member(Profile(7, np.array([0.25, 0.75])), STATISTICS, np.ones(2), np.zeros((2, 2)))
 ROUND = Round(0, -1.5, 3, {"plant-1": -1.5}, {"plant-1": 64}, {"plant-1": 16}, 0.01)
+SHARED = SharedMixture(
+    replace(STATISTICS, overlap=np.eye(2)), np.array([0, 0]), np.ones((1, 2)), np.array([np.nan]), 3
+)
+SHARING = ConsensusSettings(10, "full", np.ones(2))
+GAUSSIANS = Gaussians(np.zeros((2, 2)), np.tile(np.eye(2), (2, 1, 1)), "full")
 EXAMPLES = [
     STATISTICS,
     Statistics(np.ones(1), np.ones((1, 2)), np.ones((1, 2))),
@@ -34,6 +44,30 @@ EXAMPLES = [
     ),
     Clusters(np.zeros((1, 2)), np.ones((1, 1)), np.zeros(2, np.intp)),
     merge_tree(np.array([[0.0], [1.0], [5.0]]), np.ones(3), np.array([0, 0, 2])),
+    SHARED,
+    SHARING,
+    Consensus(("plant-1",), SHARING, np.zeros(1, np.intp), np.array([2])),
+    Consensus(
+        ("plant-1",),
+        SHARING,
+        np.array([7]),
+        np.array([2]),
+        phase="shape",
+        round=9,
+        own={"plant-1": STATISTICS},
+        tree=merge_tree(np.array([[0.0], [1.0]]), np.ones(2), np.array([0, 0])),
+        mixtures=(SHARED, SHARED),
+        spread=(SHARED,),
+        best={2: SHARED, 3: SHARED},
+        result=SHARED,
+        history=(ROUND,),
+    ),
+    GAUSSIANS,
+    Gaussians(np.zeros((2, 2))),
+    whole(np.ones(2)),
+    FittedMixture(
+        np.zeros(2), np.ones(2), whole(np.ones(2)), GAUSSIANS, np.array([0, 0]), np.ones(2)
+    ),
 ]
 
 

@@ -4,13 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedgem import FedGEM
 from fedgem.client import Client
 from fedgem.engines.local import LocalEngine
 from fedgem.rows import Rows
 from fedgem.server import Components
 from fedgem.superclusters import merge_tree
 from fedgem.tuning import N_FOLDS, SIGNIFICANTLY, Scoring, _fold, candidate_costs
+from models import collaborative
 from strategies import federations
 
 
@@ -25,14 +25,14 @@ A, B, C, D = [0, 0], [12, 0], [0, 12], [12, 12]
 @pytest.mark.parametrize("cannot_link", [True, False])
 def test_finds_the_clusters_of_separated_blobs(cannot_link):
     clients = [blobs(own, seed=g) for g, own in enumerate([[A, B], [B, C], [C, D, A], [D, B]])]
-    model = FedGEM([2, 2, 3, 2], cannot_link=cannot_link, random_state=0).fit(clients)
+    model = collaborative([2, 2, 3, 2], cannot_link=cannot_link, random_state=0).fit(clients)
     assert model.n_clusters_ == 4
     assert_array_equal(model.memberships_.sum(axis=1), [2, 2, 3, 2])
 
 
 def test_curve_is_kept_on_the_model():
     clients = [blobs(own, seed=g) for g, own in enumerate([[A, B], [B, C], [C, A]])]
-    model = FedGEM(2, cannot_link=False, random_state=0).fit(clients)
+    model = collaborative(2, cannot_link=False, random_state=0).fit(clients)
     scores = model.upsilon_scores_
     assert set(scores) == {"upsilon", "n_clusters", "silhouette"}
     for upsilon, n_clusters in zip(scores["upsilon"], scores["n_clusters"], strict=True):
@@ -117,11 +117,13 @@ def test_a_client_too_small_to_split_trains_on_all_its_rows():
 def test_finds_the_clusters_that_one_client_has_all_of():
     """Then the path under cannot_link ends where it should, and that end must be eligible."""
     clients = [blobs(own, seed=g) for g, own in enumerate([[A, B], [B, C], [A, B, C]])]
-    assert FedGEM([2, 2, 3], random_state=0).fit(clients).n_clusters_ == 3
+    assert collaborative([2, 2, 3], random_state=0).fit(clients).n_clusters_ == 3
 
 
 def test_one_component_for_each_client():
     """No client has two components to take a scale from: nothing but equal means can merge."""
     rng = np.random.default_rng(0)
-    model = FedGEM(1, random_state=0).fit([rng.normal(size=(30, 2)) + 9 * g for g in range(4)])
+    model = collaborative(1, random_state=0).fit(
+        [rng.normal(size=(30, 2)) + 9 * g for g in range(4)]
+    )
     assert model.n_clusters_ == 4

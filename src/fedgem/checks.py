@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from fedgem.errors import InputError
+from fedgem.gaussian.covariances import CovarianceType
 from fedgem.inputs import Inputs
 from fedgem.superclusters import MOST_CANNOT_LINK
 from fedgem.typing import Array
@@ -29,6 +30,36 @@ def is_whole(value: Any) -> bool:
 def is_number(value: Any) -> bool:
     """Tell whether a value is a finite number."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_parameters(params: Mapping[str, Any]) -> None:
+    """Refuse parameters of `FedGEM` that are none, or do not go together."""
+    for name, least in (("max_iter", 0), ("n_init", 1), ("n_local_steps", 1)):
+        expected = f"a whole number from {least}"
+        require(name, params[name], expected, is_whole(params[name]) and params[name] >= least)
+    types = get_args(CovarianceType)
+    given = params["covariance_type"]
+    require("covariance_type", given, f"one of {', '.join(types)}", given in types)
+    for name in ("learn_weights", "cannot_link", "scale"):
+        require(name, params[name], "True or False", isinstance(params[name], (bool, np.bool_)))
+    tol, upsilon = params["tol"], params["upsilon"]
+    require("tol", tol, "a number from 0", is_number(tol) and tol >= 0)
+    holds = upsilon in ("auto", None) or (is_number(upsilon) and upsilon >= 0)
+    require("upsilon", upsilon, "None, a number from 0, or 'auto'", holds)
+    if upsilon is not None or params["final_radius"] is not None:
+        given = params["n_local_components"]
+        expected = "a number, or one for each client, where upsilon or final_radius is given"
+        require("n_local_components", given, expected, not isinstance(given, str))
+        return
+    for name, expected, holds in (
+        ("weights", "None", params["weights"] is None),
+        ("learn_weights", "True", bool(params["learn_weights"])),
+        ("n_local_steps", "1", params["n_local_steps"] == 1),
+        ("max_iter", "a whole number from 1", params["max_iter"] >= 1),
+        ("cannot_link", "True", bool(params["cannot_link"])),
+    ):
+        expected += " where neither upsilon nor final_radius is given"
+        require(name, params[name], expected, holds)
 
 
 def by_client(given: Any, names: Sequence[str], parameter: str) -> dict[str, Any]:

@@ -104,10 +104,7 @@ def demo(
         rendering.show_demo(facts)
 
 
-@app.command(
-    epilog="\b\nExample:\n"
-    "  fedgem fit plants/*.csv --out run --clusters-per-client 4 --id-column id"
-)
+@app.command(epilog="\b\nExample:\n  fedgem fit plants/*.csv --out run --id-column id")
 def fit(
     files: Annotated[
         list[Path],
@@ -120,30 +117,32 @@ def fit(
     clusters_per_client: Annotated[
         str,
         typer.Option(
-            metavar="N|FILE",
-            help="How many clusters each client sees, which has to be known for now: a number for "
-            "all, a list in the order of the files (3,4,5), or a file by name: CSV with the "
-            'columns client and clusters, or JSON like {"plant-1": 3}.',
+            metavar="auto|N|FILE",
+            help="How many clusters each client sees, where that is known; by default each client "
+            "finds its own number. A number for all, a list in the order of the files (3,4,5), or "
+            "a file by name: CSV with the columns client and clusters, or JSON like "
+            '{"plant-1": 3}.',
         ),
-    ] = "2",
+    ] = "auto",
     columns: Annotated[
         str | None, typer.Option(metavar="A,B", help="The features; all columns by default.")
     ] = None,
     id_column: IdColumn = None,
     seed: Seed = 0,
     upsilon: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="N|auto",
-            help="How far apart components may be and still join; larger gives fewer clusters.",
+            help="Join components by their uncertainty sets, as in the paper, and how far apart "
+            "they may be; larger gives fewer clusters. Takes --clusters-per-client.",
         ),
-    ] = "auto",
+    ] = None,
     scale: Annotated[
         bool,
         typer.Option(
-            help="Put features on a common scale first, by their spread within the clients' "
-            "clusters. On by default here, off by default in Python (FedGEM(scale=True)). Results "
-            "are in the original units either way."
+            help="Put features on a common scale first, by their spread over all clients. On by "
+            "default here, off by default in Python (FedGEM(scale=True)). Results are in the "
+            "original units either way."
         ),
     ] = True,
     force: Force = False,
@@ -158,7 +157,7 @@ def fit(
 
     options = runs.Options(
         clusters_per_client=_clusters_per_client(clusters_per_client),
-        upsilon=_upsilon(upsilon),
+        upsilon=None if upsilon is None else _upsilon(upsilon),
         scale=scale,
         seed=seed,
         columns=None if columns is None else _columns(columns),
@@ -237,14 +236,16 @@ def show(folder: Folder, as_json: Json = False) -> None:
 
 
 def _clusters_per_client(text: str) -> Any:
-    """Return the number, the numbers or the mapping that a user means."""
+    """Return the number, the numbers or the mapping that a user means, or "auto"."""
+    if text == "auto":
+        return text
     if text.endswith((".csv", ".json")):
         return _read_clusters_per_client(Path(text))
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
         raise typer.BadParameter(
-            f"found {text!r}, expected a number, a list like 3,4,5, or a CSV or JSON file.",
+            f"found {text!r}, expected auto, a number, a list like 3,4,5, or a CSV or JSON file.",
             param_hint="'--clusters-per-client'",
         ) from None
     return numbers[0] if len(numbers) == 1 else numbers

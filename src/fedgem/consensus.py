@@ -253,10 +253,14 @@ class Consensus:
         still = self.phase == "spread" and mixture.age < len(RELEASE)
         return float(RELEASE[mixture.age]) if still else 0.0
 
+    @property
+    def n_rounds(self) -> int:
+        """How many rounds the mixtures in training get."""
+        return self.settings.max_iter * (2 if self.phase == "spread" else 1)
+
     def _is_last(self) -> bool:
         """Tell whether this is the last round for the mixtures in training."""
-        rounds = self.settings.max_iter * (2 if self.phase == "spread" else 1)
-        return self.mixtures[0].age + 1 >= rounds
+        return self.mixtures[0].age + 1 >= self.n_rounds
 
     def _groupings(self, n_clusters: int) -> list[tuple[SharedMixture, IntArray]]:
         """Return the ways to make so many clusters of the spread-out mixtures, each once."""

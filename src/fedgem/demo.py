@@ -17,7 +17,7 @@ from fedgem.runs import Options, Run, describe, fit_files
 from fedgem.typing import IntArray
 from fedgem.writing import appearing, write_table
 
-CONTENTS = ("plants", "run", "clusters-per-client.csv", "truth.csv")
+CONTENTS = ("plants", "run", "truth.csv")
 
 
 def simulate(folder: Path, n_plants: int, seed: int) -> Fleet:
@@ -38,11 +38,6 @@ def simulate(folder: Path, n_plants: int, seed: int) -> Fleet:
         rows = np.round(X, 4).tolist()
         write_table(folder / "plants" / f"{plant}.csv", fleet.feature_names, rows)
     write_table(
-        folder / "clusters-per-client.csv",
-        ["client", "clusters"],
-        clusters_per_client(fleet).items(),
-    )
-    write_table(
         folder / "truth.csv",
         ["client", "row", "mode"],
         (
@@ -54,18 +49,10 @@ def simulate(folder: Path, n_plants: int, seed: int) -> Fleet:
     return fleet
 
 
-def clusters_per_client(fleet: Fleet) -> dict[str, int]:
-    """Return how many modes each plant sees."""
-    return {plant: len(np.unique(modes)) for plant, modes in fleet.modes.items()}
-
-
 def fit_arguments(folder: Path, out: Path, seed: int) -> str:
     """Return the arguments of `fedgem` that fit the files of `simulate`."""
     there = shlex.quote(str(folder))
-    return (
-        f"fit {there}/plants/*.csv --out {shlex.quote(str(out))} "
-        f"--clusters-per-client {there}/clusters-per-client.csv --seed {seed}"
-    )
+    return f"fit {there}/plants/*.csv --out {shlex.quote(str(out))} --seed {seed}"
 
 
 def compare(run: Run, fleet: Fleet) -> dict[str, Any]:
@@ -133,7 +120,7 @@ def run_demo(
         run = fit_files(
             [folder / "plants" / f"{plant}.csv" for plant in fleet.clients],
             folder / "run",
-            Options(clusters_per_client(fleet), seed=seed),
+            Options(seed=seed),
             command=f"fedgem {fit_arguments(out, out / 'run', seed)}",
             engine=engine,
         )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import logsumexp, softmax
@@ -15,44 +16,31 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedgem import checkpoints, storage
 from fedgem.checks import (
+    check_parameters,
     component_weights,
     final_radii,
-    is_number,
     is_whole,
     refuse_constant_columns,
     refuse_too_many_for_cannot_link,
     require,
 )
 from fedgem.client import Client
-from fedgem.consensus import (
-    Consensus,
-    ConsensusSettings,
-    interval,
-    number_probabilities,
-    side_by_side,
-)
+from fedgem.consensus import Consensus
 from fedgem.engines.local import LocalEngine
 from fedgem.errors import InputError
-from fedgem.fitted import fitted
-from fedgem.gaussian.covariances import CovarianceType, Gaussians
-from fedgem.gaussian.density import log_joint, log_of
-from fedgem.gaussian.mixture import weights_of
-from fedgem.gaussian.subspace import Subspace, principal, units_of, whole
+from fedgem.fitted import FittedMixture
+from fedgem.gaussian.covariances import CovarianceType
 from fedgem.inputs import check, collect, open_rows
+from fedgem.joining import fit_joined, scaled_joint
 from fedgem.rows import Rows
-from fedgem.scaling import Moments, common_scale, within_scale
-from fedgem.server import Clusters, Components, Round, Settings, Training, aggregate
-from fedgem.shared import local_weights
-from fedgem.tuning import Scoring, choose_upsilon
+from fedgem.scaling import common_scale, within_scale
+from fedgem.server import Components, Round, Settings, Training
+from fedgem.sharing import fit_shared
 from fedgem.typing import Array, BoolArray, IntArray
 
 MODEL_FORMAT = "fedgem model"
-# The least variance that a component has in any direction, relative to that of all rows.
-REG_COVAR = 1e-6
-# Of less than this a client has nothing: its rows, rounded.
-HALF_A_ROW = 0.5
 # Attributes that only one of the two ways to fit leaves behind.
-OF_ONE_PATH = (
+OF_ONE_WAY = (
     *("mixture_", "n_clusters_scores_", "n_clusters_probabilities_", "n_clusters_interval_"),
     *("upsilon_", "upsilon_scores_"),
 )
@@ -65,47 +53,60 @@ ROUNDS_DEPEND_ON = (
 class FedGEM(ClusterMixin, BaseEstimator):
     """Find the clusters that several clients share, their number, and who has which.
 
-    Each client fits a Gaussian mixture to its own rows; the server groups the components of
-    different clients whose uncertainty sets overlap. Only components cross between them.
+    Each client fits a Gaussian mixture to its own rows, and finds out how many components it
+    takes. There are two ways to go on, and in both only summaries of components leave a client:
+
+    *A shared mixture*, the default. Clients train a mixture that they share, each with weights of
+    its own for no more clusters than it has components. The BIC chooses the number of clusters.
+
+    *The paper's way*, where `upsilon` or `final_radius` is given. Clients go on training their own
+    components together, and the server joins those of different clients whose uncertainty sets
+    overlap. `FedGEM.paper` is this with the paper's choice of everything else.
 
     Parameters
     ----------
-    n_local_components : int, sequence or dict, default=2
+    n_local_components : "auto", int, sequence or dict, default="auto"
         The number of components K_g of each client: one number for all, or one for each client,
-        in order or by name.
-    covariance_type : {"identity", "spherical", "diag", "tied", "full"}, default="identity"
-        The form of the components' covariances. All but identities are learned, shrunk towards
-        each client's covariance within its own clusters. "tied" is tied at each client.
+        in order or by name. By default each client finds its own, which takes more time and a
+        shared mixture.
+    covariance_type : {"full", "tied", "diag", "spherical", "identity"}, default="full"
+        The form of the components' covariances. All but identities are learned, and shrunk, so
+        that few rows suffice. "tied" is one for all clusters of a shared mixture, and in the
+        paper's way one at each client.
     weights : sequence or dict of arrays, optional
-        The weights of each client's components, in order or by name; equal by default.
-    learn_weights : bool, default=False
-        Whether `weights` are learned from there on, or stay.
+        Only in the paper's way: the weights of each client's components, in order or by name;
+        equal by default.
+    learn_weights : bool, default=True
+        Whether weights are learned. They stay what they are only in the paper's way.
     max_iter : int, default=10
-        The most rounds T of collaborative training.
+        The most rounds T of collaborative training; of a shared mixture, the rounds for each
+        number of clusters tried, and twice as many before.
     n_init : int, default=3
         The k-means++ starts that each client tries; it keeps the likeliest.
     n_local_steps : int, default=1
-        The EM steps S that a client takes in a round.
+        Only in the paper's way: the EM steps S that a client takes in a round.
     tol : float, default=1e-4
-        Training ends early when no mean moves farther in a round than this share of the spread
-        of all means, in units of the components' pooled covariance.
-    upsilon : float or "auto", default="auto"
-        How far the final aggregation reaches: two components join when the balls of squared
-        radius ``upsilon * R_min / (pi * sqrt(N))`` around their means overlap,
-        distances being taken where the components' pooled covariance is the identity. "auto"
-        chooses it by the silhouette of rows that did not train; where that does not tell, as under
-        `cannot_link`, it takes the number of clusters that holds over the widest range.
+        Only in the paper's way: training ends early when no mean moves farther in a round than
+        this share of the spread of all means, in units of the components' pooled covariance.
+    upsilon : float or "auto", optional
+        Asks for the paper's way and says how far its final aggregation reaches: two components
+        join when the balls of squared radius ``upsilon * R_min / (pi * sqrt(N))`` around their
+        means overlap, distances being taken where the components' pooled covariance is the
+        identity. "auto" chooses it by the silhouette of rows that did not train; where that does
+        not tell, as under `cannot_link`, it takes the number of clusters that holds over the
+        widest range.
     final_radius : float, sequence or dict, optional
-        The final radii themselves, as distances: one for all components, or for each client a
-        number or one for each of its components. Takes the place of `upsilon`.
+        Asks for the paper's way and gives the final radii themselves, as distances: one for all
+        components, or for each client a number or one for each of its components. Takes the
+        place of `upsilon`.
     cannot_link : bool, default=True
-        Whether two components of one client must stay in different clusters. It compares all
-        pairs of components and takes at most 4096 of them.
+        Whether two components of one client must stay in different clusters. Only the paper's
+        way can do without; there it compares all pairs of components and takes at most 4096.
     scale : bool, default=False
-        Whether to scale the features first: by their means and variances over all clients, and
-        then by their spread within the clients' own clusters, which identity covariances take to
-        be one. Off here as everywhere in scikit-learn; the command line turns it on. Results are
-        in the original units either way.
+        Whether to scale the features first, by their means and variances over all clients; in the
+        paper's way also by their spread within the clients' own clusters, which identity
+        covariances take to be one. Off here as everywhere in scikit-learn; the command line turns
+        it on. Results are in the original units either way.
     engine : engine, optional
         What carries the messages; in this process, on all cores, by default.
     random_state : int, RandomState or None, default=None
@@ -117,6 +118,14 @@ class FedGEM(ClusterMixin, BaseEstimator):
     ----------
     n_clusters_ : int
         The number of clusters found.
+    n_clusters_interval_ : tuple of (int, int)
+        Where that number lies in 90% of the draws when clients are drawn again with replacement.
+        A shared mixture only.
+    n_clusters_probabilities_ : dict of int to float
+        The share of these draws that each number gets. A shared mixture only.
+    n_clusters_scores_ : dict of str to array
+        What the number was chosen from: "n_clusters" and "bic", as a log-likelihood, the larger
+        the better. A shared mixture only.
     means_, covariances_ : arrays of shape (K, d) and (K, d, d)
         The clusters, the one with most rows first.
     weights_ : array of shape (G, K)
@@ -126,26 +135,33 @@ class FedGEM(ClusterMixin, BaseEstimator):
     labels_ : list of arrays, or array of shape (N,)
         The cluster of each row: one array for each client, or one in all where `fit` got one.
     clients_ : tuple of str
-        The clients' names, in the order of `weights_`.
+        The names of the clients that answered, in the order of `weights_`.
+    mixture_ : FittedMixture
+        The shared mixture: each cluster's Gaussians, one or several, in the directions that rows
+        vary in. A shared mixture only.
     components_ : Components
-        The clients' components behind the clusters.
+        The components of the clients themselves: in the paper's way those that became the
+        clusters, in scaled units; otherwise those that each client found by itself, in the
+        coordinates of ``mixture_.subspace``.
     component_labels_ : array of shape (C,)
         The cluster of each component.
     merge_tree_ : MergeTree
-        The whole path: the number of clusters against its cost, here upsilon.
+        The merges of all clients' components: the number of clusters against its cost, which is
+        upsilon in the paper's way, and otherwise the log-likelihood lost, in nats.
     upsilon_ : float
-        The upsilon used, also where it was chosen; 1 where `final_radius` was given.
+        The upsilon used, also where it was chosen; 1 where `final_radius` was given. The paper's
+        way only.
     upsilon_scores_ : dict of str to array
         What "auto" chose from: "upsilon", "n_clusters" and "silhouette".
     history_ : tuple of Round
-        A row for each round: objective, number of super-clusters, bytes up and down, seconds.
+        A row for each round: objective, number of clusters, bytes up and down, seconds.
         ``pandas.DataFrame(model.history_)`` makes a table of it.
     scale_ : array of shape (d,)
         What `scale` divided each feature by; ones without it.
     n_iter_ : int
         The number of rounds.
     converged_ : bool
-        Whether training ended before `max_iter`.
+        Whether training ended before `max_iter`; a shared mixture has no such end, and says True.
     n_features_in_ : int
         The number of features.
     feature_names_in_ : array of shape (d,)
@@ -155,8 +171,9 @@ class FedGEM(ClusterMixin, BaseEstimator):
     --------
     >>> import numpy as np
     >>> from fedgem import FedGEM
-    >>> a = [[0.0], [0.1], [5.0], [5.1]]
-    >>> b = [[5.0], [5.2], [9.0], [9.1]]
+    >>> rng = np.random.default_rng(0)
+    >>> a = rng.normal([[0.0, 0.0], [9.0, 0.0]] * 50)
+    >>> b = rng.normal([[9.0, 0.0], [9.0, 9.0]] * 50)
     >>> model = FedGEM(random_state=0).fit({"plant-a": a, "plant-b": b})
     >>> model.n_clusters_
     3
@@ -218,7 +235,8 @@ class FedGEM(ClusterMixin, BaseEstimator):
         Examples
         --------
         >>> FedGEM.paper(upsilon=5.0, n_local_components=3)
-        FedGEM(cannot_link=False, n_init=1, n_local_components=3, tol=0.0, upsilon=5.0)
+        FedGEM(cannot_link=False, covariance_type='identity', learn_weights=False,
+               n_init=1, n_local_components=3, tol=0.0, upsilon=5.0)
         """
         preset: dict[str, Any] = {
             "n_local_components": 2,
@@ -258,7 +276,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
         callbacks : iterable of callables
             Called with each `Round` when it is over.
         """
-        self._check_params()
+        check_parameters(self.get_params(deep=False))
         inputs = collect(X, clients)
         seed = int(check_random_state(self.random_state).randint(2**31))
         weights = component_weights(self.n_local_components, self.weights, inputs)
@@ -266,6 +284,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
             for name, own in weights.items():
                 holds = bool(np.all(own > 0))
                 require(f"Client {name!r}, weights", own, "none of zero to learn from", holds)
+        radii = None if self.final_radius is None else final_radii(self.final_radius, weights)
         if self._is_papers and self.cannot_link:
             refuse_too_many_for_cannot_link(weights)
         saved: Training | Consensus | None = None
@@ -273,61 +292,47 @@ class FedGEM(ClusterMixin, BaseEstimator):
             parameters = {name: getattr(self, name) for name in ROUNDS_DEPEND_ON}
             if not is_whole(self.random_state):
                 parameters["random_state"] = None
+            # Which upsilon there is decides nothing before the rounds are over, but whether does.
+            parameters["upsilon"] = "given" if self._is_papers else None
             belongs_to = checkpoints.fingerprint(inputs, weights, parameters)
             if Path(checkpoint).exists():
                 seed, saved = checkpoints.resume(checkpoint, belongs_to)
 
+        def on_round(state: Training | Consensus) -> None:
+            if checkpoint is not None:
+                checkpoints.save(checkpoint, belongs_to, seed, state)
+            row = state.history[-1]
+            if self.verbose:
+                print(
+                    f"round {row.round}: objective {row.objective:.6g}, "
+                    f"{row.n_clusters} clusters, {row.seconds:.3f} s"
+                )
+            for callback in callbacks:
+                callback(row)
+
         engine = self.engine or LocalEngine()
+        clients = {
+            name: Client(
+                name,
+                rows,
+                weights[name],
+                seed,
+                self.n_init,
+                covariance_type=self.covariance_type,
+                learn_weights=self.learn_weights,
+            )
+            for name, rows in inputs.rows.items()
+        }
         shift: Array = np.zeros(next(iter(inputs.rows.values())).shape[1])
         scale: Array = np.ones_like(shift)
-
-        def clients_of(
-            rows_of: Callable[[Rows], Rows] = lambda rows: rows,
-        ) -> dict[str, Client]:
-            return {
-                name: Client(
-                    name,
-                    rows_of(rows),
-                    weights[name],
-                    seed,
-                    self.n_init,
-                    covariance_type=self.covariance_type,
-                    learn_weights=self.learn_weights,
-                )
-                for name, rows in inputs.rows.items()
-            }
-
-        def scaled(rows: Rows) -> Rows:
-            return rows.scaled(shift, scale) if self.scale else rows
-
         if self.scale:
             shift, scale = common_scale(inputs.rows, engine)
             refuse_constant_columns(shift, scale, inputs.feature_names)
             if self._is_papers:
-                scale = scale * within_scale(clients_of(scaled), engine)
-
-        def on_round(state: Training | Consensus) -> None:
-            if checkpoint is not None:
-                checkpoints.save(checkpoint, belongs_to, seed, state)
-            if self.verbose:
-                row = state.history[-1]
-                print(
-                    f"round {row.round}: objective {row.objective:.6g}, "
-                    f"{row.n_clusters} super-clusters, {row.seconds:.3f} s"
-                )
-            for callback in callbacks:
-                callback(state.history[-1])
-
-        self.n_features_in_ = len(shift)
-        if inputs.feature_names is not None:
-            self.feature_names_in_ = np.array(inputs.feature_names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-        for name in OF_ONE_PATH:
-            if hasattr(self, name):
-                delattr(self, name)
-        self.scale_ = scale.astype(inputs.dtype)
+                scale = scale * within_scale(_scaled(clients, shift, scale), engine)
+            clients = _scaled(clients, shift, scale)
         if self._is_papers:
+            assert not isinstance(saved, Consensus)
             settings = Settings(
                 self.max_iter,
                 self.n_local_steps,
@@ -336,31 +341,43 @@ class FedGEM(ClusterMixin, BaseEstimator):
                 self.covariance_type,
                 self.learn_weights,
             )
-            training = Training(tuple(inputs.rows), settings, last=self.max_iter == 0)
-            if isinstance(saved, Training):
-                training = saved
-            radii = None if self.final_radius is None else final_radii(self.final_radius, weights)
-            all_clients = clients_of(scaled)
-            training = engine.run(training, all_clients, seed=seed, on_round=on_round)
-            self._keep_clusters(
-                training, self._aggregate(training, all_clients, radii, engine, seed), shift, scale
+            found = fit_joined(
+                clients,
+                settings,
+                upsilon=self.upsilon,
+                radii=radii,
+                engine=engine,
+                seed=seed,
+                saved=saved,
+                on_round=on_round,
             )
+            found["means_"] = found["means_"] * scale + shift
+            # In float64 whatever the input: rounded, one might be a covariance no more.
+            units = scale.astype(inputs.dtype if self.covariance_type == "identity" else float)
+            squared = np.outer(units, units)
+            found["covariances_"] = (found["covariances_"] * squared).astype(units.dtype)
         else:
-            subspace, floor = self._subspace(clients_of(scaled), engine)
-            sharing = Consensus(
-                tuple(inputs.rows),
-                ConsensusSettings(self.max_iter, self.covariance_type, floor),
-                np.zeros(len(weights), np.intp),
-                np.array([len(own) for own in weights.values()]),
-                guessed=self.n_local_components == "auto",
+            assert not isinstance(saved, Training)
+            found = fit_shared(
+                clients,
+                self.covariance_type,
+                self.max_iter,
+                shift=shift,
+                scale=scale,
+                engine=engine,
+                seed=seed,
+                saved=saved,
+                on_round=on_round,
             )
-            if isinstance(saved, Consensus):
-                sharing = saved
-            projected = clients_of(
-                lambda rows: scaled(rows).projected(subspace.centre, subspace.basis)
-            )
-            sharing = engine.run(sharing, projected, seed=seed, on_round=on_round)
-            self._keep_shared(sharing, subspace, shift, scale)
+        for name in (*OF_ONE_WAY, "feature_names_in_"):
+            if hasattr(self, name):
+                delattr(self, name)
+        for name, value in found.items():
+            setattr(self, name, value)
+        self.n_features_in_ = len(shift)
+        if inputs.feature_names is not None:
+            self.feature_names_in_ = np.array(inputs.feature_names, dtype=object)
+        self.scale_ = scale.astype(inputs.dtype)
         self.means_ = self.means_.astype(inputs.dtype)
         labels = {
             # A client that never answered has no weights of its own.
@@ -379,78 +396,16 @@ class FedGEM(ClusterMixin, BaseEstimator):
         """Whether components are trained and joined by their uncertainty sets, as in the paper."""
         return self.upsilon is not None or self.final_radius is not None
 
-    def _subspace(
-        self, clients: Mapping[str, Client], engine: LocalEngine
-    ) -> tuple[Subspace, Array]:
-        """Return the subspace to fit in, and the variances that keep covariances sound there."""
-        full = self.covariance_type in ("full", "tied")
-        moments = engine.run(Moments(tuple(clients), full=True), clients)
-        total, hidden = moments.total, moments.resolution
-        assert total is not None
-        assert total.covariances is not None
-        assert hidden is not None
-        subspace = principal(total) if full else whole(units_of(total.covariances[0]))
-        variances = np.einsum("dr,de,er->r", subspace.basis, total.covariances[0], subspace.basis)
-        floor = hidden @ np.square(subspace.basis) + REG_COVAR * variances
-        return subspace, np.maximum(floor, REG_COVAR**2 * (variances.max() or 1.0))
-
+    # What both ways to fit leave behind, and the mixture, which the paper's way does not.
+    n_clusters_: int
     means_: Array
+    covariances_: Array
+    weights_: Array
+    memberships_: BoolArray
     clients_: tuple[str, ...]
-
-    def _keep_clusters(
-        self, training: Training, clusters: Clusters, shift: Array, scale: Array
-    ) -> None:
-        """Keep what the final aggregation found, in the features' own units."""
-        self.n_clusters_ = len(clusters.means)
-        self.means_ = clusters.means * scale + shift
-        self.weights_ = clusters.weights
-        self.memberships_: BoolArray = clusters.weights > 0
-        self.component_labels_ = clusters.of_components
-        self.covariances_ = np.tile(np.diag(np.square(self.scale_)), (self.n_clusters_, 1, 1))
-        if clusters.covariances is not None:
-            # In float64 whatever the input: rounded, one might be a covariance no more.
-            self.covariances_ = clusters.covariances * np.outer(scale, scale)
-        self.history_ = training.history
-        self.n_iter_ = len(training.history)
-        self.converged_ = self.n_iter_ <= self.max_iter
-
-    def _keep_shared(
-        self, sharing: Consensus, subspace: Subspace, shift: Array, scale: Array
-    ) -> None:
-        """Keep the mixture that the clients share, in the features' own units."""
-        settings, mixture = sharing.settings, sharing.result
-        assert mixture is not None
-        self.mixture_, order, self.means_, self.covariances_ = fitted(
-            mixture, settings.covariance_type, settings.floor, subspace, shift, scale
-        )
-        self.n_clusters_ = len(order)
-        reached = np.array([name in sharing.own for name in sharing.names])
-        reached |= sharing.n_rows > 0
-        self.clients_ = tuple(np.array(sharing.names, object)[reached].tolist())
-        by_part = local_weights(mixture, sharing.n_local, HALF_A_ROW)[reached]
-        self.weights_ = (by_part @ np.eye(len(order))[mixture.cluster_of])[:, order]
-        self.memberships_ = self.weights_ > 0
-        own = side_by_side(sharing.own, sharing)
-        n_rows = sharing.n_rows[reached]
-        owners = np.cumsum(reached)[own.owners] - 1
-        weights = np.concatenate([weights_of(some.counts) for some in sharing.own.values()])
-        self.components_ = Components(
-            self.clients_, owners, own.statistics.means, weights, own.counts, n_rows, own.shapes
-        )
-        densities = self.mixture_.log_densities_at(own.statistics.means)
-        self.component_labels_ = (densities + log_of(self.weights_)[owners]).argmax(axis=1)
-        assert sharing.tree is not None
-        self.merge_tree_ = sharing.tree
-        numbers = np.array(sorted(sharing.best))
-        self.n_clusters_scores_ = {
-            "n_clusters": numbers,
-            "bic": np.array([sharing.score(sharing.best[k]) for k in numbers]),
-        }
-        self.n_clusters_probabilities_ = number_probabilities(sharing)
-        self.n_clusters_interval_ = interval(self.n_clusters_probabilities_)
-        self.history_ = sharing.history
-        self.n_iter_ = len(sharing.history)
-        self.converged_ = True
+    components_: Components
+    history_: tuple[Round, ...]
+    mixture_: FittedMixture
 
     def predict(self, X: Any, client: str | None = None) -> IntArray:
         """Return the cluster of each row.
@@ -533,85 +488,6 @@ class FedGEM(ClusterMixin, BaseEstimator):
             setattr(model, name, np.array(value, object) if name == "feature_names_in_" else value)
         return model
 
-    def _aggregate(
-        self,
-        training: Training,
-        clients: Mapping[str, Client],
-        radii: Mapping[str, Array] | None,
-        engine: LocalEngine,
-        seed: int,
-    ) -> Clusters:
-        """Run the final aggregation and keep what it says."""
-        components = Components.of(training)
-        sizes = np.bincount(components.owners)
-        squared_radii = None
-        if radii is not None:
-            squared_radii = np.square(np.concatenate([radii[name] for name in components.names]))
-        tree = components.merge_tree(squared_radii, cannot_link=self.cannot_link)
-        scores: dict[str, Any] | None = None
-        if squared_radii is not None:
-            self.upsilon_ = 1.0
-        elif self.upsilon == "auto":
-
-            def train(folded: Mapping[str, Client]) -> Components:
-                start = Training(
-                    tuple(folded), training.settings, last=training.settings.max_iter == 0
-                )
-                return Components.of(engine.run(start, folded, seed=seed))
-
-            def run(scoring: Scoring, folded: Mapping[str, Client]) -> Scoring:
-                return engine.run(scoring, folded, seed=seed)
-
-            reached = {name: clients[name] for name in components.names}
-            self.upsilon_, candidates, silhouettes = choose_upsilon(
-                reached, tree, sizes, train, run, cannot_link=self.cannot_link
-            )
-            scores = {
-                "upsilon": candidates,
-                "n_clusters": np.array([tree.cut(u).max() + 1 for u in candidates]),
-                "silhouette": silhouettes,
-            }
-        else:
-            assert self.upsilon is not None
-            self.upsilon_ = float(self.upsilon)
-        if scores is not None:
-            self.upsilon_scores_ = scores
-        elif hasattr(self, "upsilon_scores_"):
-            del self.upsilon_scores_
-        clusters = aggregate(components, tree.cut(self.upsilon_))
-        self.merge_tree_ = tree
-        self.components_ = components
-        self.clients_ = components.names
-        return clusters
-
-    def _check_params(self) -> None:
-        for name, least in (("max_iter", 0), ("n_init", 1), ("n_local_steps", 1)):
-            value = getattr(self, name)
-            require(name, value, f"a whole number from {least}", is_whole(value) and value >= least)
-        known = self.covariance_type in get_args(CovarianceType)
-        expected = f"one of {', '.join(get_args(CovarianceType))}"
-        require("covariance_type", self.covariance_type, expected, known)
-        for name in ("cannot_link", "scale"):
-            value = getattr(self, name)
-            require(name, value, "True or False", isinstance(value, (bool, np.bool_)))
-        require("tol", self.tol, "a number from 0", is_number(self.tol) and self.tol >= 0)
-        known = self.upsilon in ("auto", None) or (
-            is_number(self.upsilon) and float(self.upsilon) >= 0
-        )
-        require("upsilon", self.upsilon, "None, a number from 0, or 'auto'", known)
-        if not self._is_papers:
-            for name, value, only in (
-                ("weights", self.weights, self.weights is None),
-                ("learn_weights", self.learn_weights, self.learn_weights is True),
-                ("n_local_steps", self.n_local_steps, self.n_local_steps == 1),
-                ("max_iter", self.max_iter, self.max_iter >= 1),
-            ):
-                expected = "the default, or an upsilon to join components by, as in the paper"
-                require(name, value, expected, only)
-        elif self.n_local_components == "auto":
-            expected = "numbers of components where upsilon or final_radius is given"
-            require("n_local_components", "auto", expected, False)
-
     def _open(self, X: Any, client: str | None) -> Rows:
         """Open some rows and check that they are like those of `fit`."""
         check_is_fitted(self)
@@ -648,14 +524,14 @@ class FedGEM(ClusterMixin, BaseEstimator):
     def _block_joint(self, block: Array, log_weights: Array) -> Array:
         if not self._is_papers:
             return np.asarray(self.mixture_.log_densities(block) + log_weights)
-        means, covariances = self.means_ / self.scale_, self.covariances_
-        if self.covariance_type == "identity":
-            return log_joint(block / self.scale_, Gaussians(means), log_weights)
-        if self.covariance_type in ("diag", "spherical"):
-            variances = np.diagonal(covariances, axis1=1, axis2=2) / np.square(self.scale_)
-            return log_joint(block / self.scale_, Gaussians(means, variances, "diag"), log_weights)
-        covariances = covariances / np.outer(self.scale_, self.scale_)
-        return log_joint(block / self.scale_, Gaussians(means, covariances, "full"), log_weights)
+        return scaled_joint(
+            block,
+            log_weights,
+            self.means_,
+            self.covariances_,
+            self.covariance_type,
+            self.scale_,
+        )
 
     def _joint(self, X: Any, client: str | None) -> Array:
         """Return log(pi_k p_k(x)) of every row and cluster."""
@@ -668,3 +544,10 @@ class FedGEM(ClusterMixin, BaseEstimator):
         return np.concatenate(
             [self._block_joint(b, log_weights).argmax(axis=1) for b in rows.blocks()]
         )
+
+
+def _scaled(clients: Mapping[str, Client], shift: Array, scale: Array) -> dict[str, Client]:
+    return {
+        name: replace(client, rows=client.rows.scaled(shift, scale))
+        for name, client in clients.items()
+    }

@@ -14,7 +14,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from fedgem.client import Client
-from fedgem.engines.local import LocalEngine, State
+from fedgem.consensus import Consensus
+from fedgem.engines.local import LocalEngine, State, Task
 from fedgem.scaling import Moments
 from fedgem.server import Training
 
@@ -43,18 +44,41 @@ class ShownEngine(LocalEngine):
         """Carry the messages as `LocalEngine.run` does."""
         assert self.bars is not None
         bars, task = self.bars, self.bars.task_ids[0]
-        stage = "Training" if on_round else "Choosing upsilon"  # by training on parts of the rows
-        if isinstance(state, Moments):
-            stage = "Agreeing on a scale"
-        n_rounds = state.settings.max_iter + 1 if isinstance(state, Training) else 1
-        bars.update(task, total=n_rounds, completed=state.round, description=stage)
+
+        def show(state: State) -> None:
+            stage, done, n_rounds = _progress_of(state)
+            if isinstance(state, Training) and on_round is None:
+                stage = "Choosing upsilon"  # by training on parts of the rows
+            if state.round:
+                stage += f", round {state.round}"
+            bars.update(task, total=n_rounds, completed=done, description=stage)
 
         def shown(state: State) -> None:
-            bars.update(task, completed=state.round, description=f"{stage}, round {state.round}")
+            show(state)
             if on_round:
                 on_round(state)
 
+        show(state)
         return super().run(state, clients, seed=seed, on_round=shown)
+
+
+def _progress_of(state: Task) -> tuple[str, int, int]:
+    """Return what a task is at, how many rounds of that are done, and how many there are."""
+    if isinstance(state, Consensus):
+        numbers = sorted({mixture.n_clusters for mixture in state.mixtures})
+        stage = {
+            "fit": "Fitting at each client",
+            "spread": "Spreading components",
+            "number": f"How many clusters: {', '.join(map(str, numbers))}?",
+            "shape": "How many Gaussians a cluster",
+            "done": "Done",
+        }[state.phase]
+        return stage, state.mixtures[0].age if state.mixtures else 0, state.n_rounds
+    if isinstance(state, Training):
+        return "Training", state.round, state.settings.max_iter + 1
+    if isinstance(state, Moments):
+        return "Looking at all rows" if state.full else "Agreeing on a scale", state.round, 1
+    return "Choosing upsilon", state.round, 1
 
 
 @contextmanager
@@ -87,7 +111,7 @@ def show_run(facts: Mapping[str, Any]) -> None:
     """
     scaled = facts["scaled"]
     say(
-        f"Clusters: {facts['n_clusters']}, of {facts['n_components']} components. "
+        f"Clusters: {facts['n_clusters']}{_likely(facts)}, of {facts['n_components']} components. "
         f"Clients: {facts['n_clients']}. Rows: {facts['n_rows']:,}. "
         f"Rounds: {facts['n_rounds']}."
     )
@@ -115,12 +139,20 @@ def show_run(facts: Mapping[str, Any]) -> None:
         )
     out.print(table)
     say(
-        f"sd: standard deviations {'within' if scaled else 'between the means of'} clusters; "
-        "in brackets the cluster's mean, in original units",
+        "sd: standard deviations within clusters; in brackets the cluster's mean, in original "
+        "units",
         "dim",
     )
     say()
     show_members(facts["members"])
+
+
+def _likely(facts: Mapping[str, Any]) -> str:
+    """Say how certain the number of clusters is, where that is known."""
+    if "n_clusters_interval" not in facts:
+        return ""
+    low, high = facts["n_clusters_interval"]
+    return f" (90%: {low} to {high})" if low < high else f" (90%: {low})"
 
 
 def show_members(members: Mapping[str, Sequence[int | None]]) -> None:
@@ -160,9 +192,10 @@ def show_members(members: Mapping[str, Sequence[int | None]]) -> None:
         say(f"And {len(lines) - MOST_LINES} more lines; members.csv has them all.", "dim")
 
 
-def _show_truth(truth: Mapping[str, Any], n_clusters: int) -> None:
+def _show_truth(facts: Mapping[str, Any]) -> None:
     """Show the clusters beside the modes that they stand for."""
-    say(f"Found {n_clusters} clusters; in truth there are {truth['n_modes']} modes", "bold")
+    truth, found = facts["truth"], f"{facts['n_clusters']} clusters{_likely(facts)}"
+    say(f"Found {found}; in truth there are {truth['n_modes']} modes", "bold")
     table = _table()
     table.add_column("cluster", justify="right")
     table.add_column("the mode it is")
@@ -199,11 +232,11 @@ def show_demo(facts: Mapping[str, Any]) -> None:
         f"and wrote a CSV file for each plant to {facts['out']}/plants."
     )
     say(
-        "Then fitted those files, with features scaled. Each plant told how many modes it sees, "
-        "not which; no row left its plant."
+        "Then fitted those files, with features scaled. Nobody told how many modes there are, in "
+        "all or at a plant; no row left its plant."
     )
     say()
-    _show_truth(facts["truth"], facts["n_clusters"])
+    _show_truth(facts)
     say()
     show_members(facts["members"])
     truth = facts["truth"]
@@ -214,8 +247,7 @@ def show_demo(facts: Mapping[str, Any]) -> None:
     say()
     say("Next, with these files or your own, one for each client:", "bold")
     for command in facts["next"]:
-        broken = command.replace(" --clusters", " \\\n      --clusters")  # to fit 80 columns
-        out.print(f"  {broken}", soft_wrap=True)
+        out.print(f"  {command}", soft_wrap=True)
 
 
 def show_next(facts: Mapping[str, Any]) -> None:

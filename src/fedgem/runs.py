@@ -28,8 +28,8 @@ N_TELLING = 3  # features that tell a cluster apart
 class Options:
     """What a fit was asked for; the ``settings`` of ``run.json``."""
 
-    clusters_per_client: int | list[int] | dict[str, int]
-    upsilon: float | str = "auto"
+    clusters_per_client: int | str | list[int] | dict[str, int] = "auto"
+    upsilon: float | str | None = None
     scale: bool = True
     seed: int = 0
     columns: list[str] | None = None
@@ -116,10 +116,13 @@ def fit_files(
         random_state=options.seed,
     ).fit(sources, checkpoint=checkpoint)
     labels = dict(zip(model.clients_, model.labels_, strict=True))
+    settings = asdict(options)
+    if options.upsilon is None:
+        del settings["upsilon"]
     about = {
         "fedgem": __version__,
         "command": command,
-        "settings": asdict(options),
+        "settings": settings,
         "members": {
             name: _members(own, has)
             for (name, own), has in zip(labels.items(), model.memberships_, strict=True)
@@ -213,15 +216,21 @@ def describe(run: Run) -> dict[str, Any]:
     """Return all there is to say about a run, ready for JSON.
 
     What tells a cluster apart are the features whose means lie farthest from the mean of all
-    rows. Distances are in standard deviations (``sd``): those within clusters where features were
-    scaled by them, and otherwise those between the clusters' means.
+    rows. Distances are in standard deviations within clusters (``sd``).
     """
     model, counts = run.model, run.counts
     names = feature_names(model)
     rows = counts.sum(axis=0)
-    spread = model.scale_ if model.scale else model.means_.std(axis=0)
+    variances = np.diagonal(model.covariances_, axis1=1, axis2=2)
+    spread = np.sqrt(np.average(variances, axis=0, weights=rows))
     away = model.means_ - np.average(model.means_, axis=0, weights=rows)
     sd = np.divide(away, spread, out=np.zeros_like(away), where=spread > 0)
+    # What only one of the two ways to fit says.
+    found: dict[str, Any] = {}
+    if hasattr(model, "n_clusters_interval_"):
+        found["n_clusters_interval"] = list(model.n_clusters_interval_)
+    if hasattr(model, "upsilon_"):
+        found["upsilon"] = model.upsilon_
     return run.about | {
         "n_clients": len(counts),
         "n_rows": int(rows.sum()),
@@ -229,7 +238,7 @@ def describe(run: Run) -> dict[str, Any]:
         "n_clusters": model.n_clusters_,
         "n_rounds": model.n_iter_,
         "converged": model.converged_,
-        "upsilon": model.upsilon_,
+        **found,
         "scaled": model.scale,
         "clusters": [
             {
