@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
@@ -109,6 +109,7 @@ def test_a_state_that_was_stored_goes_on_to_the_same_bits(tmp_path):
         assert_same_result(LocalEngine(1).run(loaded, clients), end)
 
 
+@settings(max_examples=25)
 @given(seeds)
 def test_it_ends_whoever_answers(seed):
     rng = np.random.default_rng(seed)

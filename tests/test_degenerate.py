@@ -29,7 +29,7 @@ def agreement(model, truth, names=None):
     return min(adjusted_rand_score(truth[g], labels[g]) for g in names or truth)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(small_federations())
 def test_any_small_federation_ends_well(case):
     rows, n_local, covariance_type = case
@@ -209,7 +209,7 @@ def test_collinear_columns(covariance_type):
 @EVERY_TYPE
 @GIVEN_OR_FOUND
 def test_a_constant_column(covariance_type, found):
-    rows, truth = separated(TWO_OF_THREE)
+    rows, truth = separated(TWO_OF_THREE, n_rows=30)
     plain = fit(rows, 2, covariance_type, found)
     rows = {g: np.insert(X, 1, 7.0, axis=1) for g, X in rows.items()}
     model = fit(rows, 2, covariance_type, found)
@@ -222,7 +222,7 @@ def test_a_constant_column(covariance_type, found):
 @GIVEN_OR_FOUND
 def test_features_of_very_different_scales(covariance_type, found):
     """Each is taken in its own unit: the labels are those of features scaled to unit variance."""
-    rows, truth = separated(TWO_OF_THREE)
+    rows, truth = separated(TWO_OF_THREE, n_rows=30)
     spread = np.concatenate(list(rows.values())).std(axis=0)
     scaled = fit({g: X / spread for g, X in rows.items()}, 2, covariance_type, found)
     scale = np.array([1e-6, 1.0, 1e6])

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
@@ -208,6 +208,7 @@ def central_step(rows, weights, means, covariances, covariance_type):
 
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+@settings(max_examples=20)
 @given(seeds)
 def test_rounds_are_central_em_where_nobody_is_restricted(covariance_type, seed):
     rng = np.random.default_rng(seed)
@@ -229,6 +230,7 @@ def test_rounds_are_central_em_where_nobody_is_restricted(covariance_type, seed)
 
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+@settings(max_examples=20)
 @given(seeds)
 def test_rounds_do_not_lower_what_they_maximise(covariance_type, seed):
     """As in tests/gaussian/test_mixture.py, for clusters of several parts too.
