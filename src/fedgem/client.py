@@ -28,6 +28,7 @@ from fedgem.messages import (
     Message,
     MomentsReply,
     MomentsRequest,
+    NoveltyRequest,
     Profile,
     ScoreReply,
     ScoreRequest,
@@ -36,6 +37,7 @@ from fedgem.messages import (
     TrainReply,
     TrainRequest,
 )
+from fedgem.novelty import answer
 from fedgem.rows import Rows, map_in_order
 from fedgem.typing import Array
 from fedgem.uncertainty import squared_radii
@@ -123,6 +125,8 @@ def respond(client: Client, request: Message, pool: Executor | None = None) -> M
         return _fit(client, request, pool)
     if isinstance(request, ShareRequest):
         return _share(client, request, pool)
+    if isinstance(request, NoveltyRequest):
+        return answer(client.rows.blocks(), request)
     raise TypeError(f"A client has no answer to a {type(request).__name__}.")
 
 

@@ -33,12 +33,13 @@ from fedgem.consensus import (
 )
 from fedgem.engines.local import LocalEngine
 from fedgem.errors import InputError
-from fedgem.fitted import fitted
+from fedgem.fitted import FittedMixture, fitted
 from fedgem.gaussian.covariances import CovarianceType, Gaussians
 from fedgem.gaussian.density import log_joint, log_of
 from fedgem.gaussian.mixture import weights_of
 from fedgem.gaussian.subspace import Subspace, principal, whole
 from fedgem.inputs import check, collect, open_rows
+from fedgem.novelty import Calibration, novelty
 from fedgem.rows import Rows
 from fedgem.scaling import Moments, common_scale, within_scale
 from fedgem.server import Clusters, Components, Round, Settings, Training, aggregate
@@ -358,6 +359,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
             )
             sharing = engine.run(sharing, projected, seed=seed, on_round=on_round)
             self._keep_shared(sharing, subspace, shift, scale)
+        self._calibrate(inputs.rows, engine, seed)
         self.means_ = self.means_.astype(inputs.dtype)
         labels = {
             # A client that never answered has no weights of its own.
@@ -493,6 +495,62 @@ class FedGEM(ClusterMixin, BaseEstimator):
         y : ignored
         """
         return float(self.score_samples(X, client).mean())
+
+    def novelty(self, X: Any) -> Array:
+        """Return how foreign each row is to every known cluster, as a p-value: small is foreign.
+
+        One in a hundred rows of known clusters has a novelty below 0.01, whatever the clusters'
+        shapes: the clients' own rows calibrate it.
+
+        Parameters
+        ----------
+        X : array, data frame or path
+            Some rows.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> clients = [rng.normal(size=(200, 2)), rng.normal(size=(200, 2))]
+        >>> model = FedGEM(random_state=0).fit(clients)
+        >>> model.novelty([[0.0, 0.5], [9.0, 9.0]]) < 0.01
+        array([False,  True])
+        """
+        rows, mixture = self._open(X, None), self._mixture()
+        return np.concatenate([novelty(b, mixture, self.calibration_) for b in rows.blocks()])
+
+    def _mixture(self) -> FittedMixture:
+        """Return the clusters as a mixture, whichever way they were found."""
+        if not self._is_papers:
+            return self.mixture_
+        covariances = self.covariances_ / np.outer(self.scale_, self.scale_)
+        components = Gaussians(self.means_ / self.scale_)
+        if self.covariance_type in ("diag", "spherical"):
+            variances = np.diagonal(covariances, axis1=1, axis2=2)
+            components = Gaussians(components.means, variances, "diag")
+        elif self.covariance_type in ("full", "tied"):
+            components = Gaussians(components.means, covariances, "full")
+        n_clusters, n_features = components.means.shape
+        return FittedMixture(
+            np.zeros(n_features),
+            self.scale_,
+            whole(n_features),
+            components,
+            np.arange(n_clusters),
+            np.ones(n_clusters),
+        )
+
+    def _calibrate(self, rows: Mapping[str, Rows], engine: LocalEngine, seed: int) -> None:
+        """Count how far the clients' rows lie from the clusters, which calibrates novelty."""
+        mixture = self._mixture()
+        clients = {
+            name: Client(name, rows[name].scaled(mixture.shift, mixture.scale), np.ones(1), seed)
+            for name in self.clients_
+        }
+        weights = dict(zip(self.clients_, self.weights_, strict=True))
+        asked = Calibration.of(mixture, weights, self.components_.n_rows @ self.weights_)
+        counts = engine.run(asked, clients, seed=seed).counts
+        assert counts is not None
+        self.calibration_ = counts
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a file without pickle; see `fedgem.storage` for its format.

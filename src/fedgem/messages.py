@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedgem.gaussian.statistics import Statistics
+from fedgem.gaussian.subspace import Subspace
 from fedgem.typing import Array, IntArray
 
 ENVELOPE = 8  # bytes that a scalar field takes
@@ -276,3 +277,29 @@ class ScoreReply(Message):
 
     n_rows: int
     scores: Array
+
+
+@dataclass(frozen=True)
+class NoveltyRequest(Message):
+    """Server to client: count how far your rows lie from the nearest component.
+
+    Attributes
+    ----------
+    part : SharedPart
+        All components of the mixture, and the client's weights for them, some of them zero.
+    counts : array of shape (M,)
+        How many rows of all clients each component answers for.
+    subspace : Subspace
+        Where the components are.
+    """
+
+    part: SharedPart
+    counts: Array
+    subspace: Subspace
+
+
+@dataclass(frozen=True)
+class NoveltyReply(Message):
+    """Client to server: how many of its rows have a score in each bin of a fixed grid."""
+
+    counts: Array
