@@ -9,6 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 from sklearn.metrics import pairwise_distances, silhouette_score
 
+from fedgem import enrolment, novelty
 from fedgem.gaussian.covariances import CovarianceType, Gaussians, of_components
 from fedgem.gaussian.density import log_joint, log_of
 from fedgem.gaussian.estep import e_step
@@ -23,6 +24,7 @@ from fedgem.gaussian.mstep import Model, m_step, penalty
 from fedgem.gaussian.statistics import Statistics, row_statistics
 from fedgem.gaussian.subspace import resolution
 from fedgem.messages import (
+    EnrolRequest,
     FitReply,
     FitRequest,
     Message,
@@ -37,7 +39,6 @@ from fedgem.messages import (
     TrainReply,
     TrainRequest,
 )
-from fedgem.novelty import answer
 from fedgem.rows import Rows, map_in_order
 from fedgem.typing import Array
 from fedgem.uncertainty import squared_radii
@@ -126,7 +127,10 @@ def respond(client: Client, request: Message, pool: Executor | None = None) -> M
     if isinstance(request, ShareRequest):
         return _share(client, request, pool)
     if isinstance(request, NoveltyRequest):
-        return answer(client.rows.blocks(), request)
+        return novelty.answer(client.rows.blocks(), request)
+    if isinstance(request, EnrolRequest):
+        args = client.covariance_type, client.n_init, client.seeds, pool
+        return enrolment.answer(client.rows, request, *args)
     raise TypeError(f"A client has no answer to a {type(request).__name__}.")
 
 
