@@ -9,6 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 from sklearn.metrics import pairwise_distances, silhouette_score
 
+from fedgem import enrolment, novelty
 from fedgem.gaussian.covariances import CovarianceType, Gaussians, of_components
 from fedgem.gaussian.density import log_joint, log_of
 from fedgem.gaussian.estep import e_step
@@ -23,11 +24,13 @@ from fedgem.gaussian.mstep import Model, m_step, penalty
 from fedgem.gaussian.statistics import Statistics, row_statistics
 from fedgem.gaussian.subspace import resolution
 from fedgem.messages import (
+    EnrolRequest,
     FitReply,
     FitRequest,
     Message,
     MomentsReply,
     MomentsRequest,
+    NoveltyRequest,
     Profile,
     RelianceReply,
     RelianceRequest,
@@ -134,6 +137,11 @@ def respond(client: Client, request: Message, pool: Executor | None = None) -> M
         return _share(client, request, pool)
     if isinstance(request, RelianceRequest):
         return _rely(client, request, pool)
+    if isinstance(request, NoveltyRequest):
+        return novelty.answer(client.rows.blocks(), request)
+    if isinstance(request, EnrolRequest):
+        args = client.covariance_type, client.n_init, client.seeds, pool
+        return enrolment.answer(client.rows, request, *args)
     raise TypeError(f"A client has no answer to a {type(request).__name__}.")
 
 

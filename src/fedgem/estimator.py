@@ -27,11 +27,15 @@ from fedgem.checks import (
 from fedgem.client import Client
 from fedgem.consensus import Consensus
 from fedgem.engines.local import LocalEngine
+from fedgem.enrolment import Enrolment, extended, padded, request_for, unfolded
 from fedgem.errors import InputError
 from fedgem.fitted import FittedMixture
-from fedgem.gaussian.covariances import CovarianceType, Gaussians
+from fedgem.gaussian.covariances import CovarianceType, Gaussians, matrices
+from fedgem.gaussian.subspace import whole
 from fedgem.inputs import check, collect, open_rows
 from fedgem.joining import fit_joined, scaled_joint
+from fedgem.messages import EnrolReply
+from fedgem.novelty import Calibration, novelty
 from fedgem.rows import Rows
 from fedgem.scaling import common_scale, within_scale
 from fedgem.server import Components, Round, Settings, Training
@@ -384,6 +388,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
         if inputs.feature_names is not None:
             self.feature_names_in_ = np.array(inputs.feature_names, dtype=object)
         self.scale_ = scale.astype(inputs.dtype)
+        self._calibrate(inputs.rows, engine, seed)
         self.means_ = self.means_.astype(inputs.dtype)
         labels = {
             # A client that never answered has no weights of its own.
@@ -408,10 +413,13 @@ class FedGEM(ClusterMixin, BaseEstimator):
     covariances_: Array
     weights_: Array
     memberships_: BoolArray
+    calibration_: Array
     clients_: tuple[str, ...]
     components_: Components
+    component_labels_: IntArray
     history_: tuple[Round, ...]
     mixture_: FittedMixture
+    reliance_: Array
     own_components_: dict[str, Gaussians]
 
     def predict(self, X: Any, client: str | None = None) -> IntArray:
@@ -458,6 +466,168 @@ class FedGEM(ClusterMixin, BaseEstimator):
         y : ignored
         """
         return float(self.score_samples(X, client).mean())
+
+    def novelty(self, X: Any) -> Array:
+        """Return how foreign each row is to every known cluster, as a p-value: small is foreign.
+
+        One in a hundred rows of known clusters has a novelty below 0.01, whatever the clusters'
+        shapes: the clients' own rows calibrate it.
+
+        Parameters
+        ----------
+        X : array, data frame or path
+            Some rows.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> clients = [rng.normal(size=(200, 2)), rng.normal(size=(200, 2))]
+        >>> model = FedGEM(random_state=0).fit(clients)
+        >>> model.novelty([[0.0, 0.5], [9.0, 9.0]]) < 0.01
+        array([False,  True])
+        """
+        rows, mixture = self._open(X, None), self._mixture()
+        return np.concatenate([novelty(b, mixture, self.calibration_) for b in rows.blocks()])
+
+    def enroll(self, X: Any, name: str) -> Self:
+        """Add a client that arrives after training, without training the others again.
+
+        The newcomer finds which clusters it has, and clusters that nobody had before; only
+        summaries of both leave it. Known clusters stay as they are and keep their numbers, new
+        ones follow. `labels_` gains the newcomer's. What tells of the search for the number of
+        clusters (`merge_tree_`, `history_`, `n_clusters_probabilities_`) stays that of `fit`.
+
+        Parameters
+        ----------
+        X : array, data frame or path
+            The newcomer's rows.
+        name : str
+            What to call it.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> model = FedGEM(random_state=0).fit([rng.normal(size=(200, 2)) for _ in range(2)])
+        >>> rows = np.concatenate([rng.normal(size=(50, 2)), rng.normal(9.0, size=(50, 2))])
+        >>> model.enroll(rows, "plant-3").n_clusters_
+        2
+        >>> model.predict([[9.0, 9.0]], client="plant-3")
+        array([1])
+        """
+        check_is_fitted(self)
+        if self._is_papers:
+            raise InputError(
+                "enroll needs a mixture that all clients share: found an upsilon or a "
+                "final_radius, expected neither."
+            )
+        name = str(name)
+        if name in self.clients_:
+            raise InputError(f"Found a client called {name!r} already, expected a new name.")
+        rows, known = self._open(X, name), unfolded(self.mixture_)
+        seed = int(check_random_state(self.random_state).randint(2**31))
+        client = Client(
+            name,
+            rows.scaled(known.shift, known.scale),
+            np.zeros(0),
+            seed,
+            self.n_init,
+            covariance_type=self.covariance_type,
+        )
+        engine, n_rows = self.engine or LocalEngine(), self.components_.n_rows @ self.weights_
+        asked = Enrolment(name, request_for(known, n_rows, self.calibration_))
+        reply = engine.run(asked, {name: client}, seed=seed).reply
+        assert reply is not None
+        self._keep_newcomer(name, known, reply)
+        known = self.mixture_
+        own = {name: self.weights_[-1]}
+        n_rows = self.components_.n_rows @ self.weights_
+        asked_scores = Calibration.of(known, own, n_rows)
+        counts = engine.run(asked_scores, {name: client}, seed=seed).counts
+        assert counts is not None
+        self.calibration_ = self.calibration_ + counts
+        if hasattr(self, "labels_"):  # a loaded model has none
+            labels = self._predict_rows(rows, name)
+            if isinstance(self.labels_, list):
+                self.labels_ = [*self.labels_, labels]
+            else:
+                self.labels_ = np.concatenate([self.labels_, labels])
+        return self
+
+    def _keep_newcomer(self, name: str, known: FittedMixture, reply: EnrolReply) -> None:
+        """Add a client and its new clusters."""
+        old, n_new = self.components_, len(reply.new.means)
+        means, covariances = old.means, old.covariances
+        assert covariances is not None
+        self.reliance_ = np.append(self.reliance_, 1.0)
+        if n_new:
+            self.own_components_ = {
+                other: extended(unfolded(replace(self.mixture_, components=own)), reply).components
+                for other, own in self.own_components_.items()
+            }
+            self.mixture_ = extended(known, reply)
+            means, covariances = padded(means, covariances, self.n_features_in_)
+            subspace, scale = known.subspace, known.scale
+            new = matrices(self.mixture_.components)[-n_new:]
+            self.means_ = np.concatenate(
+                [
+                    self.means_,
+                    (reply.new.means @ subspace.back + subspace.centre) * scale + known.shift,
+                ]
+            ).astype(self.means_.dtype)
+            new = (subspace.back.T @ new @ subspace.back) * np.outer(scale, scale)
+            self.covariances_ = np.concatenate([self.covariances_, new])
+        mixture = self.mixture_
+        self.n_clusters_ = mixture.n_clusters
+        self.clients_ = (*self.clients_, name)
+        self.weights_ = np.vstack([np.pad(self.weights_, ((0, 0), (0, n_new))), reply.weights])
+        self.memberships_ = self.weights_ > 0
+        weights = reply.weights[mixture.cluster_of] * mixture.shares
+        has = np.flatnonzero(weights > 0)
+        n_features = means.shape[1]
+        self.components_ = Components(
+            self.clients_,
+            np.concatenate([old.owners, np.full(len(has), len(self.clients_) - 1)]),
+            np.concatenate([means, reply.statistics.means[has, :n_features]]),
+            np.concatenate([old.weights, weights[has]]),
+            np.concatenate([old.counts, reply.statistics.counts[has]]),
+            np.append(old.n_rows, reply.n_rows),
+            np.concatenate([covariances, matrices(mixture.components)[has]]),
+        )
+        self.component_labels_ = np.concatenate([self.component_labels_, mixture.cluster_of[has]])
+
+    def _mixture(self) -> FittedMixture:
+        """Return the clusters as a mixture, whichever way they were found."""
+        if not self._is_papers:
+            return self.mixture_
+        covariances = self.covariances_ / np.outer(self.scale_, self.scale_)
+        components = Gaussians(self.means_ / self.scale_)
+        if self.covariance_type in ("diag", "spherical"):
+            variances = np.diagonal(covariances, axis1=1, axis2=2)
+            components = Gaussians(components.means, variances, "diag")
+        elif self.covariance_type in ("full", "tied"):
+            components = Gaussians(components.means, covariances, "full")
+        n_clusters, n_features = components.means.shape
+        return FittedMixture(
+            np.zeros(n_features),
+            self.scale_,
+            whole(np.ones(n_features)),
+            components,
+            np.arange(n_clusters),
+            np.ones(n_clusters),
+        )
+
+    def _calibrate(self, rows: Mapping[str, Rows], engine: LocalEngine, seed: int) -> None:
+        """Count how far the clients' rows lie from the clusters, which calibrates novelty."""
+        mixture = self._mixture()
+        clients = {
+            name: Client(name, rows[name].scaled(mixture.shift, mixture.scale), np.ones(1), seed)
+            for name in self.clients_
+        }
+        weights = dict(zip(self.clients_, self.weights_, strict=True))
+        asked = Calibration.of(mixture, weights, self.components_.n_rows @ self.weights_)
+        counts = engine.run(asked, clients, seed=seed).counts
+        assert counts is not None
+        self.calibration_ = counts
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a file without pickle; see `fedgem.storage` for its format.

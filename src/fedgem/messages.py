@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedgem.gaussian.statistics import Statistics
+from fedgem.gaussian.subspace import Subspace
 from fedgem.typing import Array, IntArray
 
 ENVELOPE = 8  # bytes that a scalar field takes
@@ -304,3 +305,76 @@ class ScoreReply(Message):
 
     n_rows: int
     scores: Array
+
+
+@dataclass(frozen=True)
+class NoveltyRequest(Message):
+    """Server to client: count how far your rows lie from the nearest component.
+
+    Attributes
+    ----------
+    part : SharedPart
+        All components of the mixture, and the client's weights for them, some of them zero.
+    counts : array of shape (M,)
+        How many rows of all clients each component answers for.
+    subspace : Subspace
+        Where the components are.
+    """
+
+    part: SharedPart
+    counts: Array
+    subspace: Subspace
+
+
+@dataclass(frozen=True)
+class NoveltyReply(Message):
+    """Client to server: how many of its rows have a score in each bin of a fixed grid."""
+
+    counts: Array
+
+
+@dataclass(frozen=True)
+class EnrolRequest(Message):
+    """Server to a newcomer: tell which of these clusters you have, and which others.
+
+    Attributes
+    ----------
+    part : SharedPart
+        All components, each with its share of its cluster.
+    cluster_of : array of shape (M,)
+        The cluster of each component.
+    subspace : Subspace
+        Where the components are.
+    prior : array of shape (d, d)
+        The components' pooled covariance, which those of new clusters shrink towards.
+    calibration : array of shape (B,)
+        How many known rows have a score in each bin of the grid of novelty.
+    """
+
+    part: SharedPart
+    cluster_of: IntArray
+    subspace: Subspace
+    prior: Array
+    calibration: Array
+
+
+@dataclass(frozen=True)
+class EnrolReply(Message):
+    """Newcomer to server: the clusters that it has.
+
+    Attributes
+    ----------
+    n_rows : int
+        How many rows it has.
+    weights : array of shape (K + n,)
+        Its share of each known cluster, 0 where absent, and of each of n new ones.
+    statistics : Statistics
+        How many of its rows each component answers for, and their means, new components last.
+    new : SharedPart
+        The components of new clusters.
+    """
+
+    n_rows: int
+    weights: Array
+    statistics: Statistics
+    new: SharedPart
