@@ -280,6 +280,9 @@ def test_clients_have_no_cluster_of_which_they_have_no_rows():
     has = local_weights(mixture, np.full(3, 2), fewest_rows=0.5) > 0
     # The second client has most rows of the third cluster, the third client its largest.
     assert_array_equal(has, [[1, 0, 0], [0, 1, 1], [1, 0, 0]])
+    # Where the second may keep one only, the first has the third: nobody else may keep it.
+    has = local_weights(mixture, np.array([3, 1, 2]), fewest_rows=0.5) > 0
+    assert_array_equal(has, [[1, 0, 1], [0, 1, 0], [1, 0, 0]])
 
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
@@ -340,6 +343,15 @@ def test_the_bic():
     assert_allclose(own_penalties(known, n_rows, n_local).sum(), own)
     found = bayesian_information(known, n_rows, n_local, "diag")
     assert_allclose(found, -120 - 0.5 * 12 * np.log(60) - own)
+
+
+def test_a_cluster_that_no_client_may_keep_is_none():
+    mixture = random_mixture("diag", np.random.default_rng(0), cluster_of=(0, 1, 2))
+    counts = np.array([[9.0, 2.0, 1.0], [8.0, 2.0, 1.0], [1.0, 5.0, 2.0]])
+    mixture = SharedMixture(mixture.statistics, mixture.cluster_of, counts, np.zeros(3))
+    n_rows = np.array([12, 11, 8])
+    assert bayesian_information(mixture, n_rows, np.array([2, 1, 1]), "diag") == -np.inf
+    assert np.isfinite(bayesian_information(mixture, n_rows, np.array([2, 1, 2]), "diag"))
 
 
 def test_who_has_not_answered_counts_like_the_others():

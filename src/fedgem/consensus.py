@@ -34,6 +34,7 @@ from fedgem.messages import FitReply, FitRequest, Message, ShareReply, ShareRequ
 from fedgem.server import Round
 from fedgem.shared import (
     SharedMixture,
+    all_are_kept,
     all_likelihoods,
     bayesian_information,
     local_weights,
@@ -453,6 +454,9 @@ def number_probabilities(state: Consensus, n_resamples: int = 1000) -> dict[int,
         likelihoods = all_likelihoods(mixture, state.n_rows)
         n_shared = n_parameters(mixture, state.settings.covariance_type)
         own = own_penalties(mixture, state.n_rows, state.n_local)
+        if not all_are_kept(mixture, state.n_local):
+            scores[:, k] = -np.inf
+            continue
         scores[:, k] = times @ (likelihoods - own) - 0.5 * n_shared * np.log(np.maximum(rows, 1))
     chosen = np.bincount(scores.argmax(axis=1), minlength=len(numbers)) / n_resamples
     return {int(k): float(p) for k, p in zip(numbers, chosen, strict=True)}

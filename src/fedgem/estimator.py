@@ -29,7 +29,7 @@ from fedgem.consensus import Consensus
 from fedgem.engines.local import LocalEngine
 from fedgem.errors import InputError
 from fedgem.fitted import FittedMixture
-from fedgem.gaussian.covariances import CovarianceType
+from fedgem.gaussian.covariances import CovarianceType, Gaussians
 from fedgem.inputs import check, collect, open_rows
 from fedgem.joining import fit_joined, scaled_joint
 from fedgem.rows import Rows
@@ -42,6 +42,7 @@ MODEL_FORMAT = "fedgem model"
 # Attributes that only one of the two ways to fit leaves behind.
 OF_ONE_WAY = (
     *("mixture_", "n_clusters_scores_", "n_clusters_probabilities_", "n_clusters_interval_"),
+    *("reliance_", "own_components_"),
     *("upsilon_", "upsilon_scores_"),
 )
 ROUNDS_DEPEND_ON = (
@@ -153,6 +154,11 @@ class FedGEM(ClusterMixin, BaseEstimator):
         way only.
     upsilon_scores_ : dict of str to array
         What "auto" chose from: "upsilon", "n_clusters" and "silhouette".
+    reliance_ : array of shape (G,)
+        Only for a shared mixture: what the rows of other clients count at each client beside its
+        own, from 0 to 1, learned from rows that it holds out. 1 is the shared mixture as it is.
+    own_components_ : dict of str to Gaussians
+        Only for a shared mixture: the components of clients that rely on others for less than 1.
     history_ : tuple of Round
         A row for each round: objective, number of clusters, bytes up and down, seconds.
         ``pandas.DataFrame(model.history_)`` makes a table of it.
@@ -381,7 +387,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
         self.means_ = self.means_.astype(inputs.dtype)
         labels = {
             # A client that never answered has no weights of its own.
-            name: self._predict_rows(r, self._log_weights(name if name in self.clients_ else None))
+            name: self._predict_rows(r, name if name in self.clients_ else None)
             for name, r in inputs.rows.items()
         }
         self.labels_: list[IntArray] | IntArray = list(labels.values())
@@ -406,6 +412,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
     components_: Components
     history_: tuple[Round, ...]
     mixture_: FittedMixture
+    own_components_: dict[str, Gaussians]
 
     def predict(self, X: Any, client: str | None = None) -> IntArray:
         """Return the cluster of each row.
@@ -419,7 +426,7 @@ class FedGEM(ClusterMixin, BaseEstimator):
             clients' weights are pooled.
         """
         rows = self._open(X, client)
-        return self._predict_rows(rows, self._log_weights(client))
+        return self._predict_rows(rows, client)
 
     def predict_proba(self, X: Any, client: str | None = None) -> Array:
         """Return each row's probability of each cluster, an array of shape (N, K).
@@ -521,9 +528,11 @@ class FedGEM(ClusterMixin, BaseEstimator):
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(weights))
 
-    def _block_joint(self, block: Array, log_weights: Array) -> Array:
+    def _block_joint(self, block: Array, log_weights: Array, client: str | None) -> Array:
         if not self._is_papers:
-            return np.asarray(self.mixture_.log_densities(block) + log_weights)
+            own = self.own_components_.get(str(client), self.mixture_.components)
+            mixture = replace(self.mixture_, components=own)
+            return np.asarray(mixture.log_densities(block) + log_weights)
         return scaled_joint(
             block,
             log_weights,
@@ -537,12 +546,13 @@ class FedGEM(ClusterMixin, BaseEstimator):
         """Return log(pi_k p_k(x)) of every row and cluster."""
         rows = self._open(X, client)
         log_weights = self._log_weights(client)
-        joint = np.concatenate([self._block_joint(b, log_weights) for b in rows.blocks()])
+        joint = np.concatenate([self._block_joint(b, log_weights, client) for b in rows.blocks()])
         return np.asarray(joint - np.log(self.scale_).sum()) if self._is_papers else joint
 
-    def _predict_rows(self, rows: Rows, log_weights: Array) -> IntArray:
+    def _predict_rows(self, rows: Rows, client: str | None) -> IntArray:
+        log_weights = self._log_weights(client)
         return np.concatenate(
-            [self._block_joint(b, log_weights).argmax(axis=1) for b in rows.blocks()]
+            [self._block_joint(b, log_weights, client).argmax(axis=1) for b in rows.blocks()]
         )
 
 

@@ -27,7 +27,7 @@ from fedgem.gaussian.mixture import regularised
 from fedgem.gaussian.statistics import Statistics, products
 from fedgem.messages import Message, RelianceRequest, SharedPart, ShareRequest
 from fedgem.rows import Rows
-from fedgem.typing import Array
+from fedgem.typing import Array, IntArray
 
 RELIANCES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.0)
 N_FOLDS = 2
@@ -158,7 +158,7 @@ class Reliance:
     """
 
     parts: Mapping[str, SharedPart]
-    has: Mapping[str, Array]
+    has: Mapping[str, IntArray]
     n_components: int
     covariance_type: CovarianceType
     floor: Array
@@ -186,6 +186,8 @@ class Reliance:
         if self.round == 1:
             found: dict[str, float] = {name: reply.reliance for name, reply in replies.items()}
             return replace(self, reliances=found, round=2)
+        if not replies:
+            return replace(self, round=2)
         own = {name: reply.statistics[0] for name, reply in replies.items()}
         total = self._total(own)
         others = {
@@ -209,7 +211,7 @@ class Reliance:
         return regularised(mixed, self.covariance_type, self.floor)
 
 
-def _spread(some: Statistics, has: Array, n_components: int) -> Statistics:
+def _spread(some: Statistics, has: IntArray, n_components: int) -> Statistics:
     """Return statistics of some components as those of all, the others without rows."""
 
     def spread(values: Array) -> Array:
@@ -223,9 +225,27 @@ def _spread(some: Statistics, has: Array, n_components: int) -> Statistics:
     return Statistics(spread(some.counts), spread(some.means), covariances)
 
 
-def _of(total: Statistics, has: Array) -> Statistics:
+def _of(total: Statistics, has: IntArray) -> Statistics:
     """Return the statistics of some components."""
     covariances = total.covariances
     if covariances is not None and len(covariances) == len(total.counts):
         covariances = covariances[has]
     return Statistics(total.counts[has], total.means[has], covariances)
+
+
+def with_components(all_of_them: Gaussians, has: IntArray, own: Gaussians) -> Gaussians:
+    """Return components of which a client has some in a form of its own.
+
+    Examples
+    --------
+    >>> shared, own = Gaussians(np.zeros((2, 1))), Gaussians(np.ones((1, 1)))
+    >>> with_components(shared, np.array([1]), own).means.ravel()
+    array([0., 1.])
+    """
+    means, covariances = all_of_them.means.copy(), own.covariances
+    means[has] = own.means
+    if covariances is not None and own.covariance_type != "tied":
+        assert all_of_them.covariances is not None
+        covariances = all_of_them.covariances.copy()
+        covariances[has] = own.covariances
+    return Gaussians(means, covariances, own.covariance_type)

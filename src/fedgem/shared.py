@@ -147,7 +147,7 @@ def local_weights(
         How many clusters each client may keep: its largest. All of them by default.
     fewest_rows : float
         How many rows of a cluster it takes for a client to have it. Who has most rows of a
-        cluster has it in any case, and every client has its largest.
+        cluster, among those that may keep it, has it in any case, and every client its largest.
 
     Examples
     --------
@@ -159,11 +159,12 @@ def local_weights(
     counts = mixture.statistics.counts + np.finfo(np.float64).tiny
     share = counts / np.bincount(mixture.cluster_of, weights=counts)[mixture.cluster_of]
     of_clusters = mixture.cluster_counts
-    order = np.argsort(-of_clusters, axis=1, kind="stable")
-    rank = np.argsort(order, axis=1)
-    kept = (of_clusters >= fewest_rows) | (of_clusters == of_clusters.max(axis=0)) | (rank == 0)
-    if n_local is not None:
-        kept &= rank < n_local[:, None]
+    rank = np.argsort(np.argsort(-of_clusters, axis=1, kind="stable"), axis=1)
+    kept = rank < (len(of_clusters.T) if n_local is None else n_local[:, None])
+    if fewest_rows:
+        counts = np.where(kept, of_clusters, -1.0)
+        most = (counts == counts.max(axis=0)) | (counts == counts.max(axis=1, keepdims=True))
+        kept &= (counts >= fewest_rows) | most
     charged = np.where(kept, of_clusters + 1.0, 0.0)  # as in `weights_of`
     weights = charged / charged.sum(axis=1, keepdims=True)
     return np.asarray(weights[:, mixture.cluster_of] * share)
@@ -264,15 +265,21 @@ def all_likelihoods(mixture: SharedMixture, n_rows: IntArray) -> Array:
     return np.where(known, mixture.log_likelihoods, per_row * n_rows)
 
 
+def all_are_kept(mixture: SharedMixture, n_local: IntArray) -> bool:
+    """Tell whether each cluster is among the `n_local` largest of any client."""
+    return bool((local_weights(mixture, n_local) > 0).any(axis=0).all())
+
+
 def bayesian_information(
     mixture: SharedMixture, n_rows: IntArray, n_local: IntArray, covariance_type: CovarianceType
 ) -> float:
     """Return the BIC of a shared mixture as a log-likelihood: the larger, the better.
 
     The clients' log-likelihoods, less log(N)/2 for each parameter that all share and log(N_g)/2
-    for each that is one client's. A client that has not answered counts like the others.
+    for each that is one client's. A client that has not answered counts like the others. A mixture
+    with a cluster that no client may keep has fewer clusters than it says, and no BIC: -inf.
     """
-    if np.isnan(mixture.log_likelihoods).all():
+    if np.isnan(mixture.log_likelihoods).all() or not all_are_kept(mixture, n_local):
         return -np.inf
     likelihood = all_likelihoods(mixture, n_rows).sum()
     shared = 0.5 * n_parameters(mixture, covariance_type) * np.log(n_rows.sum())

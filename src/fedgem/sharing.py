@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,14 +17,15 @@ from fedgem.consensus import (
     side_by_side,
 )
 from fedgem.engines.local import LocalEngine
-from fedgem.fitted import fitted
+from fedgem.fitted import FittedMixture, fitted
 from fedgem.gaussian.covariances import CovarianceType
 from fedgem.gaussian.density import log_of
 from fedgem.gaussian.mixture import weights_of
 from fedgem.gaussian.subspace import Subspace, principal, units_of, whole
+from fedgem.reliance import Reliance, with_components
 from fedgem.scaling import Moments
 from fedgem.server import Components
-from fedgem.shared import local_weights
+from fedgem.shared import local_weights, parts_for
 from fedgem.typing import Array
 
 # The least variance that a component has in any direction, relative to that of all rows.
@@ -85,7 +86,8 @@ def fit_shared(
         for name, client in clients.items()
     }
     done = engine.run(start, projected, seed=seed, on_round=on_round)
-    return _attributes(done, subspace, shift, scale)
+    found = _attributes(done, subspace, shift, scale)
+    return found | _relied_on(done, projected, found["clients_"], found["mixture_"], engine, seed)
 
 
 def _subspace(
@@ -102,6 +104,34 @@ def _subspace(
     variances = np.einsum("dr,de,er->r", subspace.basis, total.covariances[0], subspace.basis)
     floor = hidden @ np.square(subspace.basis) + REG_COVAR * variances
     return subspace, np.maximum(floor, REG_COVAR**2 * (variances.max() or 1.0))
+
+
+def _relied_on(
+    state: Consensus,
+    clients: Mapping[str, Client],
+    names: Sequence[str],
+    mixture: FittedMixture,
+    engine: LocalEngine,
+    seed: int,
+) -> dict[str, Any]:
+    """Let the clients find out what others' rows should count, and what that makes of theirs."""
+    settings, shared = state.settings, state.result
+    assert shared is not None
+    weights = dict(zip(state.names, local_weights(shared, state.n_local), strict=True))
+    covariance_type, floor = settings.covariance_type, settings.floor
+    parts = parts_for(shared, np.stack([weights[n] for n in names]), covariance_type, floor)
+    has = {name: np.flatnonzero(weights[name] > 0) for name in names}
+    start = Reliance(
+        dict(zip(names, parts, strict=True)), has, len(mixture.shares), covariance_type, floor
+    )
+    done = engine.run(start, {name: clients[name] for name in names}, seed=seed)
+    own = {
+        name: with_components(mixture.components, has[name], done.components_of(name))
+        for name, reliance in done.reliances.items()
+        if reliance < 1
+    }
+    reliances = np.array([done.reliances.get(name, 1.0) for name in names])
+    return {"reliance_": reliances, "own_components_": own}
 
 
 def _attributes(state: Consensus, subspace: Subspace, shift: Array, scale: Array) -> dict[str, Any]:
