@@ -65,13 +65,14 @@ class ShownEngine(LocalEngine):
 def _progress_of(state: Task) -> tuple[str, int, int]:
     """Return what a task is at, how many rounds of that are done, and how many there are."""
     if isinstance(state, Consensus):
+        if state.phase == "done":
+            return "Writing what was found", state.n_rounds, state.n_rounds
         numbers = sorted({mixture.n_clusters for mixture in state.mixtures})
         stage = {
             "fit": "Fitting at each client",
             "spread": "Spreading components",
             "number": f"How many clusters: {', '.join(map(str, numbers))}?",
             "shape": "How many Gaussians a cluster",
-            "done": "Done",
         }[state.phase]
         return stage, state.mixtures[0].age if state.mixtures else 0, state.n_rounds
     if isinstance(state, Training):
@@ -232,7 +233,7 @@ def show_demo(facts: Mapping[str, Any]) -> None:
         f"and wrote a CSV file for each plant to {facts['out']}/plants."
     )
     say(
-        "Then fitted those files, with features scaled. Nobody told how many modes there are, in "
+        "Then fitted those files, with features scaled. Nobody said how many modes there are, in "
         "all or at a plant; no row left its plant."
     )
     say()
