@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import warnings
 
-import measuring
 import numpy as np
-from accuracy_data import DATA_SETS
-from measuring import row, show
 
+import measuring
+from accuracy_data import DATA_SETS
 from fedgem import FedGEM
+from measuring import row, show
 
 REPEATS = 3
 
