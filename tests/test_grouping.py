@@ -38,21 +38,21 @@ def random_overlap(rng, counts):
     return np.minimum.outer(total, total) * rng.uniform(0, 0.3, size=(len(total),) * 2)
 
 
-@pytest.mark.parametrize("touching", [False, True])
+@pytest.mark.parametrize("by", ["all", "row", "touch"])
 @given(seed=seeds, n_clients=st.integers(1, 6), n_components=st.integers(1, 8))
-def test_groupings_are_nested_and_the_same_each_time(touching, seed, n_clients, n_components):
+def test_groupings_are_nested_and_the_same_each_time(by, seed, n_clients, n_components):
     rng = np.random.default_rng(seed)
     counts = random_counts(rng, n_clients, n_components)
     overlap = random_overlap(rng, counts)
     before = counts.copy(), overlap.copy()
-    found = groupings(counts, overlap, 1, touching=touching)
+    found = groupings(counts, overlap, 1, by)
     assert sorted(found) == list(range(1, n_components + 1))
     for n, labels in found.items():
         assert_array_equal(np.unique(labels), np.arange(n))
         if n > 1:  # whoever is together stays together
             pairs = np.unique(np.stack([labels, found[n - 1]]), axis=1)
             assert pairs.shape[1] == n
-    again = groupings(counts, overlap, 1, touching=touching)
+    again = groupings(counts, overlap, 1, by)
     for n, labels in found.items():
         assert_array_equal(again[n], labels)
     assert_array_equal(counts, before[0])
@@ -61,24 +61,24 @@ def test_groupings_are_nested_and_the_same_each_time(touching, seed, n_clients, 
 
 def test_it_ends_with_the_fewest():
     counts = np.ones((2, 5))
-    assert sorted(groupings(counts, np.eye(5), 3, touching=False)) == [3, 4, 5]
+    assert sorted(groupings(counts, np.eye(5), 3, "all")) == [3, 4, 5]
 
 
 def test_what_goes_together_is_grouped_first():
     """0 and 1 occur in the same proportion everywhere, 2 does not."""
     counts = np.array([[10.0, 20.0, 0.0], [30.0, 60.0, 50.0], [0.0, 0.0, 40.0]])
-    assert_array_equal(groupings(counts, np.eye(3), 2, touching=False)[2], [0, 0, 1])
+    assert_array_equal(groupings(counts, np.eye(3), 2, "all")[2], [0, 0, 1])
 
 
 def test_what_touches_is_grouped_where_proportions_do_not_tell():
     """One client: proportions say nothing, rows between components do."""
     counts = np.array([[30.0, 40.0, 50.0]])
     overlap = np.array([[20.0, 1e-9, 1e-9], [1e-9, 30.0, 9.0], [1e-9, 9.0, 40.0]])
-    assert_array_equal(groupings(counts, overlap, 2, touching=True)[2], [0, 1, 1])
+    assert_array_equal(groupings(counts, overlap, 2, "touch")[2], [0, 1, 1])
 
 
 def test_proportions_speak_against_what_touches():
     """1 and 2 touch a little more than 0 and 1, but no client has both alike."""
     counts = np.array([[50.0, 50.0, 0.0], [40.0, 40.0, 0.0], [5.0, 5.0, 90.0], [0.0, 0.0, 80.0]])
     overlap = np.array([[80.0, 4.0, 0.0], [4.0, 80.0, 6.0], [0.0, 6.0, 160.0]])
-    assert_array_equal(groupings(counts, overlap, 2, touching=True)[2], [0, 0, 1])
+    assert_array_equal(groupings(counts, overlap, 2, "touch")[2], [0, 0, 1])

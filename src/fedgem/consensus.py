@@ -10,7 +10,8 @@ spread   EM over these shared components, each client free to use them all: comp
          clients saw cut in the wrong places become those of everybody's rows.
 number   For each number of clusters, shared components that belong together are merged, and EM
          goes on with each client held to as many clusters as it has. K-hat maximises the BIC.
-shape    With K-hat clusters, the BIC chooses between one Gaussian a cluster and several.
+shape    With K-hat clusters, the BIC chooses between one Gaussian a cluster and several, and the
+         ICL between ways to group several.
 
 That clients are held to their number of clusters is what makes K-hat identifiable: with too few
 clusters, clients that have two of what was merged lose one; with too many, clients that have what
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -43,6 +44,7 @@ from fedgem.shared import (
     own_penalties,
     parts_for,
     pooled,
+    undecided,
     updated,
 )
 from fedgem.superclusters import MergeTree
@@ -50,6 +52,7 @@ from fedgem.typing import Array, BoolArray, IntArray
 
 # How many shared components there are at first, relative to the most clusters of a client.
 SPREAD = (1.0, 1.5, 2.0)
+WAYS: tuple[Literal["all", "row", "touch"], ...] = ("all", "row", "touch")
 # How much of a common covariance they keep in the first rounds (see `fedgem.gaussian.mixture`).
 RELEASE = np.linspace(0.5, 0.0, 12)
 # A client's rows that start in components it did not find itself.
@@ -160,7 +163,7 @@ class Consensus:
             )
             for mixture in self.mixtures
         ]
-        overlap = self.phase == "spread" and self._is_last()
+        overlap = self.phase in ("spread", "shape") and self._is_last()
         return {
             name: ShareRequest(self.round, overlap, tuple(parts))
             for name, *parts in zip(self.names, *per_mixture, strict=True)
@@ -268,12 +271,12 @@ class Consensus:
         found: dict[tuple[int, ...], tuple[SharedMixture, IntArray]] = {}
         for m, mixture in enumerate(self.spread):
             assert mixture.statistics.overlap is not None
-            for touching in (False, True):
+            for by in WAYS:
                 ways = groupings(
                     mixture.local_counts,
                     mixture.statistics.overlap,
                     self.fewest,
-                    touching=touching,
+                    by,
                 )
                 if n_clusters in ways:
                     found[m, *ways[n_clusters].tolist()] = mixture, ways[n_clusters]
@@ -328,9 +331,9 @@ class Consensus:
     def _finished(self, mixtures: tuple[SharedMixture, ...]) -> Consensus:
         result = self.best[self.n_clusters]
         least = self.score(result) + ONE_SHAPE * self.n_rows.sum()
-        for mixture in mixtures:
-            if self.score(mixture) > least:
-                result, least = mixture, self.score(mixture)
+        better = [mixture for mixture in mixtures if self.score(mixture) > least]
+        if better:  # among ways to group the same parts, those that leave the clearest clusters
+            result = max(better, key=lambda mixture: self.score(mixture) - undecided(mixture))
         return replace(self, phase="done", mixtures=(), result=result)
 
     def _row(

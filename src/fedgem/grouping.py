@@ -16,6 +16,8 @@ clients to see what goes together.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from fedgem.typing import Array, IntArray
@@ -41,7 +43,7 @@ def apart(local_counts: Array) -> Array:
 
 
 def groupings(
-    local_counts: Array, overlap: Array, fewest: int, *, touching: bool
+    local_counts: Array, overlap: Array, fewest: int, by: Literal["all", "row", "touch"]
 ) -> dict[int, IntArray]:
     """Group components greedily, two at a time.
 
@@ -53,11 +55,11 @@ def groupings(
         The sums of the products of responsibilities.
     fewest : int
         How many clusters to end with.
-    touching : bool
-        What the cheapest pair is. Without it, that of the smallest L_ab. With it, that of the
-        smallest ``(m - 1) L_ab / h - log(O_ab / h)``, h being the smaller one's rows and m the
-        number of clients that have either: what a row of every further client says against the
-        pair, and what the rows between the two say for it.
+    by : {"all", "row", "touch"}
+        What the cheapest pair is: that of the smallest L_ab; of the smallest L_ab / h, h being
+        the smaller one's rows; or of the smallest ``(m - 1) L_ab / h - log(O_ab / h)``, m being
+        the number of clients that have either: what a row of every further client says against
+        the pair, and what the rows between the two say for it.
 
     Returns
     -------
@@ -68,7 +70,7 @@ def groupings(
     --------
     >>> import numpy as np
     >>> local_counts = np.array([[10.0, 10.0, 0.0], [20.0, 20.0, 9.0]])
-    >>> groupings(local_counts, np.eye(3), 2, touching=False)[2]
+    >>> groupings(local_counts, np.eye(3), 2, "all")[2]
     array([0, 0, 1])
     """
     counts, overlap = local_counts.copy(), overlap.copy()
@@ -77,8 +79,10 @@ def groupings(
     found = {len(names): labels.copy()}
     while len(names) > fewest:
         cost = apart(counts)
-        if touching:
-            smaller = np.minimum.outer(counts.sum(axis=0), counts.sum(axis=0)) + 1e-9
+        smaller = np.minimum.outer(counts.sum(axis=0), counts.sum(axis=0)) + 1e-9
+        if by == "row":
+            cost = cost / smaller
+        if by == "touch":
             has = counts > 0.5
             holders = (has[:, :, None] | has[:, None, :]).sum(axis=0)
             shared = np.maximum(overlap / smaller, 1e-12)

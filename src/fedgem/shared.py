@@ -286,6 +286,26 @@ def bayesian_information(
     return float(likelihood - shared - own_penalties(mixture, n_rows, n_local).sum())
 
 
+def undecided(mixture: SharedMixture) -> float:
+    """Return the entropy of the rows' clusters: what the ICL takes off the BIC.
+
+    The entropy of one row is not additive in what clients send, the Gini index is: 1 less the sum
+    of squares of its probabilities, and over all rows the overlap between different clusters. It
+    is scaled to agree with the entropy, in nats, where a row is torn between two clusters.
+
+    Examples
+    --------
+    >>> some = Statistics(np.ones(2), np.zeros((2, 1)), overlap=np.full((2, 2), 0.5))
+    >>> mixture = SharedMixture(some, np.arange(2), np.ones((1, 2)), np.zeros(1))
+    >>> round(undecided(mixture), 3)  # two rows, each torn: 2 log 2
+    1.386
+    """
+    overlap = mixture.statistics.overlap
+    assert overlap is not None
+    others = mixture.cluster_of[:, None] != mixture.cluster_of
+    return float(2 * np.log(2) * overlap[others].sum())
+
+
 def n_parameters(mixture: SharedMixture, covariance_type: CovarianceType) -> int:
     """Return how many parameters all clients share: means, covariances, and shares of clusters.
 
