@@ -196,7 +196,7 @@ def novelty(X: Array, mixture: FittedMixture, counts: Array) -> Array:
     --------
     >>> from fedgem.gaussian.subspace import whole
     >>> one = Gaussians(np.zeros((1, 2))), np.zeros(1, np.intp), np.ones(1)
-    >>> mixture = FittedMixture(np.zeros(2), np.ones(2), whole(2), *one)
+    >>> mixture = FittedMixture(np.zeros(2), np.ones(2), whole(np.ones(2)), *one)
     >>> known = np.random.default_rng(0).normal(size=(1000, 2))
     >>> counts = counted(row_scores(known, np.zeros((1000, 0)), one[0]))
     >>> novelty(np.array([[0.0, 0.0], [3.0, 3.0]]), mixture, counts).round(3)
