@@ -26,7 +26,6 @@ def medians(*functions: Callable[[], object], repeats: int) -> list[float]:
     times: list[list[float]] = [[] for _ in functions]
     for _ in range(repeats):
         for spent, function in zip(times, functions, strict=True):
-            time.sleep(0.1)  # BLAS threads spin on for a while after their last product
             begin = time.perf_counter()
             function()
             spent.append(time.perf_counter() - begin)
