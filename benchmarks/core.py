@@ -67,9 +67,9 @@ def round_of_a_client() -> None:
 
     for n_threads in (1, 2):
         with ThreadPoolExecutor(n_threads) as pool, threadpool_limits(n_threads):
-            respond(client, TrainRequest(1, 1, means), pool)
+            respond(TrainRequest(1, 1, means), client, pool)
             ours, theirs, least = medians(
-                lambda pool=pool: respond(client, TrainRequest(1, 1, means), pool), e_and_m, floor
+                lambda pool=pool: respond(TrainRequest(1, 1, means), client, pool), e_and_m, floor
             )
         on = f"{n_threads} thread{'s' * (n_threads > 1)}"
         row(f"scikit-learn E + M / a client's round, {on}", theirs / ours, 12, "x", at_least=True)
@@ -160,9 +160,9 @@ rows = Rows.from_array(np.load(path)) if path.endswith("npy") else open_source(p
 few = Rows.from_array(np.random.default_rng(0).normal(size=(100, 16)))
 request = TrainRequest(1, 1, next(few.read())[:16])
 with ThreadPoolExecutor(2) as pool:
-    respond(Client("a", few, np.full(16, 1 / 16), 0), request, pool)
+    respond(request, Client("a", few, np.full(16, 1 / 16), 0), pool)
     before = peak()
-    respond(Client("a", rows, np.full(16, 1 / 16), 0), request, pool)
+    respond(request, Client("a", rows, np.full(16, 1 / 16), 0), pool)
 print((peak() - before) / 2**10)
 """
 

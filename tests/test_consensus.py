@@ -116,7 +116,7 @@ def test_it_ends_whoever_answers(seed):
     state, clients = run_of(n_clients=3, max_iter=2)
     while requests := state.requests():
         present = [name for name in requests if rng.random() < 0.4]
-        replies = {name: respond(clients[name], requests[name]) for name in present}
+        replies = {name: respond(requests[name], clients[name]) for name in present}
         state = state.advance(replies)
         assert state.round < 200
     assert 2 <= state.result.n_clusters <= 6

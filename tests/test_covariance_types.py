@@ -212,9 +212,9 @@ def test_same_bits_on_any_number_of_threads(covariance_type, monkeypatch):
 def test_an_absent_clients_start_stays_in_its_ellipsoids(covariance_type):
     clients = federation(covariance_type)
     state = Training(tuple(clients), Settings(max_iter=5, covariance_type=covariance_type))
-    state = state.advance({n: respond(c, state.requests()[n]) for n, c in clients.items()})
+    state = state.advance({n: respond(state.requests()[n], c) for n, c in clients.items()})
     absent, *present = clients
-    later = state.advance({n: respond(clients[n], state.requests()[n]) for n in present})
+    later = state.advance({n: respond(state.requests()[n], clients[n]) for n in present})
     before, after = state.members[absent], later.members[absent]
     assert_array_equal(after.statistics.means, before.statistics.means)
     assert_array_equal(after.shapes, before.shapes)

@@ -111,9 +111,9 @@ def test_9_the_server_computes_the_radius_from_what_it_has():
     rng = np.random.default_rng(0)
     client = Client("a", Rows.from_array(rng.normal(size=(50, 2))), np.full(2, 0.5), seed=0)
     state = Training(("a",), Settings())
-    state = state.advance({"a": respond(client, state.requests()["a"])})
+    state = state.advance({"a": respond(state.requests()["a"], client)})
     request = state.requests()["a"]
-    reply = respond(client, request)
+    reply = respond(request, client)
     assert isinstance(request, TrainRequest)
     assert isinstance(reply, TrainReply)
     assert reply.squared_radii is None

@@ -86,7 +86,7 @@ def test_only_counts_leave_a_client():
         def run(self, state, clients, **kwargs):
             for name, request in state.requests().items():
                 if type(request).__name__ == "NoveltyRequest":
-                    sent.append(respond(clients[name], request))
+                    sent.append(respond(request, clients[name]))
             return super().run(state, clients, **kwargs)
 
     clients = make_federated_blobs(random_state=0).clients
@@ -117,7 +117,7 @@ def test_a_client_counts_by_blocks():
     model = FedGEM(random_state=0).fit([rows])
     request = Calibration.of(model.mixture_, {"0": model.weights_[0]}, np.array([700.0])).asked["0"]
     split = Rows((700, 2), rows.dtype, lambda: iter(np.array_split(rows, 7)))
-    whole = respond(Client("0", Rows.from_array(rows), np.ones(1), 0), request)
+    whole = respond(request, Client("0", Rows.from_array(rows), np.ones(1), 0))
     np.testing.assert_array_equal(
-        respond(Client("0", split, np.ones(1), 0), request).counts, whole.counts
+        respond(request, Client("0", split, np.ones(1), 0)).counts, whole.counts
     )

@@ -124,13 +124,13 @@ def test_several_local_steps_send_their_radii():
     clients = federation()
     seen = states(clients, Settings(max_iter=2, n_steps=3))
     client = next(iter(clients.values()))
-    reply = respond(client, seen[0].requests()[client.name])
+    reply = respond(seen[0].requests()[client.name], client)
     assert reply.squared_radii is not None
     one_by_one = seen[0].members[client.name].means
     for _ in range(2):
         request = type(seen[0].requests()[client.name])(1, 1, one_by_one)
-        one_by_one = respond(client, request).statistics.means
-    last = respond(client, type(request)(1, 1, one_by_one)).statistics.means
+        one_by_one = respond(request, client).statistics.means
+    last = respond(type(request)(1, 1, one_by_one), client).statistics.means
     assert_allclose(reply.statistics.means, last)
     assert_allclose(reply.squared_radii, np.square(last - one_by_one).sum(axis=1), rtol=1e-6)
 
@@ -138,9 +138,9 @@ def test_several_local_steps_send_their_radii():
 def test_an_absent_client_keeps_its_components():
     clients = federation()
     state = Training(tuple(clients), Settings(max_iter=5))
-    replies = {name: respond(c, state.requests()[name]) for name, c in clients.items()}
+    replies = {name: respond(state.requests()[name], c) for name, c in clients.items()}
     state = state.advance(replies)
-    present = {name: respond(clients[name], state.requests()[name]) for name in list(clients)[1:]}
+    present = {name: respond(state.requests()[name], clients[name]) for name in list(clients)[1:]}
     later = state.advance(present)
     absent = next(iter(clients))
     assert_array_equal(
@@ -159,21 +159,21 @@ def test_a_client_that_joins_late_chooses_its_own_start_then():
     state = Training(tuple(clients), Settings(max_iter=5))
     for _ in range(3):
         state = state.advance(
-            {n: respond(c, state.requests()[n]) for n, c in clients.items() if n != late}
+            {n: respond(state.requests()[n], c) for n, c in clients.items() if n != late}
         )
     assert late not in state.members
     assert state.requests()[late].means is None
-    state = state.advance({late: respond(clients[late], state.requests()[late])})
+    state = state.advance({late: respond(state.requests()[late], clients[late])})
     assert list(state.members) == list(clients)
 
 
 def test_absent_from_the_final_step():
     clients = federation()
     state = Training(tuple(clients), Settings(max_iter=1))
-    state = state.advance({n: respond(c, state.requests()[n]) for n, c in clients.items()})
+    state = state.advance({n: respond(state.requests()[n], c) for n, c in clients.items()})
     assert state.last
     some = list(clients)[:2]
-    state = state.advance({n: respond(clients[n], state.requests()[n]) for n in some})
+    state = state.advance({n: respond(state.requests()[n], clients[n]) for n in some})
     assert state.finished
     assert state.requests() == {}
     assert Components.of(state).names == tuple(clients)

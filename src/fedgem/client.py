@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, singledispatch
 
 import numpy as np
 from sklearn.metrics import pairwise_distances, silhouette_score
@@ -24,12 +24,14 @@ from fedgem.gaussian.mstep import Model, m_step, penalty
 from fedgem.gaussian.statistics import Statistics, row_statistics
 from fedgem.gaussian.subspace import resolution
 from fedgem.messages import (
+    EnrolReply,
     EnrolRequest,
     FitReply,
     FitRequest,
     Message,
     MomentsReply,
     MomentsRequest,
+    NoveltyReply,
     NoveltyRequest,
     Profile,
     RelianceReply,
@@ -114,38 +116,25 @@ class Client:
         return rows if rows.n_kept >= len(self.weights) else self.rows
 
 
-def respond(client: Client, request: Message, pool: Executor | None = None) -> Message:
+@singledispatch
+def respond(request: Message, client: Client, pool: Executor | None = None) -> Message:
     """Answer a request; the client's side of every protocol.
+
+    Each kind of request has a function of its own, registered with ``respond.register``.
 
     Examples
     --------
     >>> import numpy as np
     >>> rows = Rows.from_array(np.array([[0.0], [2.0]]))
     >>> client = Client("plant-1", rows, weights=np.ones(1), seed=0)
-    >>> respond(client, TrainRequest(1, 1, np.array([[5.0]]))).statistics.means
+    >>> respond(TrainRequest(1, 1, np.array([[5.0]])), client).statistics.means
     array([[1.]])
     """
-    if isinstance(request, TrainRequest):
-        return _train(client, request, pool)
-    if isinstance(request, MomentsRequest):
-        return _moments_within(client) if request.within else _moments(client, request, pool)
-    if isinstance(request, ScoreRequest):
-        return _score(client, request)
-    if isinstance(request, FitRequest):
-        return _fit(client, request, pool)
-    if isinstance(request, ShareRequest):
-        return _share(client, request, pool)
-    if isinstance(request, RelianceRequest):
-        return _rely(client, request, pool)
-    if isinstance(request, NoveltyRequest):
-        return novelty.answer(client.rows.blocks(), request)
-    if isinstance(request, EnrolRequest):
-        args = client.covariance_type, client.n_init, client.seeds, pool
-        return enrolment.answer(client.rows, request, *args)
     raise TypeError(f"A client has no answer to a {type(request).__name__}.")
 
 
-def _train(client: Client, request: TrainRequest, pool: Executor | None) -> TrainReply:
+@respond.register
+def _train(request: TrainRequest, client: Client, pool: Executor | None = None) -> TrainReply:
     """Run S local EM steps (the client's part of Algorithm 1)."""
     model, own_start = client.model, request.means is None
     if request.means is None:
@@ -171,8 +160,11 @@ def _train(client: Client, request: TrainRequest, pool: Executor | None) -> Trai
     )
 
 
-def _moments(client: Client, request: MomentsRequest, pool: Executor | None) -> MomentsReply:
+@respond.register
+def _moments(request: MomentsRequest, client: Client, pool: Executor | None = None) -> MomentsReply:
     """Describe all rows as one component."""
+    if request.within:
+        return _moments_within(client)
     of_block = partial(row_statistics, full=request.full)
     blocks = map_in_order(of_block, client.rows.blocks(), pool)
     total = next(blocks)
@@ -184,7 +176,8 @@ def _moments(client: Client, request: MomentsRequest, pool: Executor | None) -> 
     return MomentsReply(total, resolution(sample.astype(np.float64)))
 
 
-def _fit(client: Client, request: FitRequest, pool: Executor | None) -> FitReply:
+@respond.register
+def _fit(request: FitRequest, client: Client, pool: Executor | None = None) -> FitReply:
     """Fit the client's own mixture."""
     args = client.covariance_type, request.floor, client.n_init, client.seeds, pool
     if len(client.weights):
@@ -195,7 +188,8 @@ def _fit(client: Client, request: FitRequest, pool: Executor | None) -> FitReply
     return FitReply(request.round, n_rows, log_likelihood / n_rows, statistics)
 
 
-def _share(client: Client, request: ShareRequest, pool: Executor | None) -> ShareReply:
+@respond.register
+def _share(request: ShareRequest, client: Client, pool: Executor | None = None) -> ShareReply:
     """Run the E-step under shared mixtures."""
     statistics, log_likelihoods = zip(
         *(
@@ -222,7 +216,8 @@ def _moments_within(client: Client) -> MomentsReply:
     return MomentsReply(Statistics(counts, np.zeros((1, len(variances))), variances[None]))
 
 
-def _rely(client: Client, request: RelianceRequest, pool: Executor | None) -> RelianceReply:
+@respond.register
+def _rely(request: RelianceRequest, client: Client, pool: Executor | None = None) -> RelianceReply:
     """Find out what other clients' rows should count."""
     return RelianceReply(
         best_reliance(
@@ -237,7 +232,8 @@ def _rely(client: Client, request: RelianceRequest, pool: Executor | None) -> Re
     )
 
 
-def _score(client: Client, request: ScoreRequest) -> ScoreReply:
+@respond.register
+def _score(request: ScoreRequest, client: Client, pool: Executor | None = None) -> ScoreReply:
     """Score ways to merge the client's components by the silhouette of its held-out rows."""
     held_out = client.held_out or client.rows
     sample = held_out.sample(SILHOUETTE_ROWS, np.random.default_rng(client.seeds))
@@ -252,3 +248,16 @@ def _score(client: Client, request: ScoreRequest) -> ScoreReply:
         if 1 < len(np.unique(labels)) < len(labels):
             scores[m] = silhouette_score(distances, labels, metric="precomputed")
     return ScoreReply(held_out.n_kept, scores)
+
+
+@respond.register
+def _novelty(request: NoveltyRequest, client: Client, pool: Executor | None = None) -> NoveltyReply:
+    """Count how far the rows lie from the clusters."""
+    return novelty.answer(client.rows.blocks(), request)
+
+
+@respond.register
+def _enrol(request: EnrolRequest, client: Client, pool: Executor | None = None) -> EnrolReply:
+    """Find the clusters of a newcomer."""
+    args = client.covariance_type, client.n_init, client.seeds, pool
+    return enrolment.answer(client.rows, request, *args)

@@ -10,11 +10,11 @@ from typing import Any, Self
 
 import numpy as np
 from scipy.special import logsumexp, softmax
-from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from fedgem import checkpoints, storage
+from fedgem.base import FederatedClusterer
 from fedgem.checks import (
     check_parameters,
     component_weights,
@@ -32,7 +32,7 @@ from fedgem.errors import InputError
 from fedgem.fitted import FittedMixture
 from fedgem.gaussian.covariances import CovarianceType, Gaussians, matrices
 from fedgem.gaussian.subspace import whole
-from fedgem.inputs import check, collect, open_rows
+from fedgem.inputs import collect
 from fedgem.joining import fit_joined, scaled_joint
 from fedgem.messages import EnrolReply
 from fedgem.novelty import Calibration, novelty
@@ -55,7 +55,7 @@ ROUNDS_DEPEND_ON = (
 )
 
 
-class FedGEM(ClusterMixin, BaseEstimator):
+class FedGEM(FederatedClusterer):
     """Find the clusters that several clients share, their number, and who has which.
 
     Each client fits a Gaussian mixture to its own rows, and finds out how many components it
@@ -379,27 +379,16 @@ class FedGEM(ClusterMixin, BaseEstimator):
                 saved=saved,
                 on_round=on_round,
             )
-        for name in (*OF_ONE_WAY, "feature_names_in_"):
+        for name in OF_ONE_WAY:
             if hasattr(self, name):
                 delattr(self, name)
         for name, value in found.items():
             setattr(self, name, value)
-        self.n_features_in_ = len(shift)
-        if inputs.feature_names is not None:
-            self.feature_names_in_ = np.array(inputs.feature_names, dtype=object)
+        self._keep_features(inputs)
         self.scale_ = scale.astype(inputs.dtype)
         self._calibrate(inputs.rows, engine, seed)
         self.means_ = self.means_.astype(inputs.dtype)
-        labels = {
-            # A client that never answered has no weights of its own.
-            name: self._predict_rows(r, name if name in self.clients_ else None)
-            for name, r in inputs.rows.items()
-        }
-        self.labels_: list[IntArray] | IntArray = list(labels.values())
-        if inputs.positions is not None:
-            self.labels_ = np.empty(sum(map(len, labels.values())), dtype=np.intp)
-            for name, where in inputs.positions.items():
-                self.labels_[where] = labels[name]
+        self._keep_labels(inputs)
         return self
 
     @property
@@ -414,27 +403,12 @@ class FedGEM(ClusterMixin, BaseEstimator):
     weights_: Array
     memberships_: BoolArray
     calibration_: Array
-    clients_: tuple[str, ...]
     components_: Components
     component_labels_: IntArray
     history_: tuple[Round, ...]
     mixture_: FittedMixture
     reliance_: Array
     own_components_: dict[str, Gaussians]
-
-    def predict(self, X: Any, client: str | None = None) -> IntArray:
-        """Return the cluster of each row.
-
-        Parameters
-        ----------
-        X : array, data frame or path
-            Some rows.
-        client : str, optional
-            Whose weights to use: rows go to clusters that this client has. By default the
-            clients' weights are pooled.
-        """
-        rows = self._open(X, client)
-        return self._predict_rows(rows, client)
 
     def predict_proba(self, X: Any, client: str | None = None) -> Array:
         """Return each row's probability of each cluster, an array of shape (N, K).
@@ -665,40 +639,16 @@ class FedGEM(ClusterMixin, BaseEstimator):
             setattr(model, name, np.array(value, object) if name == "feature_names_in_" else value)
         return model
 
-    def _open(self, X: Any, client: str | None) -> Rows:
-        """Open some rows and check that they are like those of `fit`."""
-        check_is_fitted(self)
-        name = "X" if client is None else str(client)
-        opened = open_rows(X, name)
-        self._check_features(*opened)
-        return check({name: opened}).rows[name]
-
-    def _check_features(self, rows: Rows, names: tuple[str, ...] | None) -> None:
-        if rows.shape[1] != self.n_features_in_:
-            raise InputError(
-                f"X has {rows.shape[1]} features, but FedGEM is expecting "
-                f"{self.n_features_in_} features as input."
-            )
-        known = getattr(self, "feature_names_in_", None)
-        if names is not None and known is not None and list(names) != list(known):
-            raise InputError(
-                "The feature names should match those that were passed during fit: found "
-                f"{', '.join(names)}, expected {', '.join(known)}."
-            )
-
     def _log_weights(self, client: str | None) -> Array:
         if client is None:
             weights = self.components_.n_rows @ self.weights_ / self.components_.n_rows.sum()
-        elif str(client) in self.clients_:
-            weights = self.weights_[self.clients_.index(str(client))]
         else:
-            raise InputError(
-                f"Found no client {client!r}, expected one of {', '.join(self.clients_)}."
-            )
+            weights = self.weights_[self.clients_.index(str(client))]
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(weights))
 
-    def _block_joint(self, block: Array, log_weights: Array, client: str | None) -> Array:
+    def _block_joint(self, block: Array, client: str | None) -> Array:
+        log_weights = self._log_weights(client)
         if not self._is_papers:
             own = self.own_components_.get(str(client), self.mixture_.components)
             mixture = replace(self.mixture_, components=own)
@@ -715,15 +665,12 @@ class FedGEM(ClusterMixin, BaseEstimator):
     def _joint(self, X: Any, client: str | None) -> Array:
         """Return log(pi_k p_k(x)) of every row and cluster."""
         rows = self._open(X, client)
-        log_weights = self._log_weights(client)
-        joint = np.concatenate([self._block_joint(b, log_weights, client) for b in rows.blocks()])
+        self._check_client(client)
+        joint = np.concatenate([self._block_joint(block, client) for block in rows.blocks()])
         return np.asarray(joint - np.log(self.scale_).sum()) if self._is_papers else joint
 
-    def _predict_rows(self, rows: Rows, client: str | None) -> IntArray:
-        log_weights = self._log_weights(client)
-        return np.concatenate(
-            [self._block_joint(b, log_weights, client).argmax(axis=1) for b in rows.blocks()]
-        )
+    def _labels_of(self, block: Array, client: str | None) -> IntArray:
+        return np.asarray(self._block_joint(block, client).argmax(axis=1))
 
 
 def _scaled(clients: Mapping[str, Client], shift: Array, scale: Array) -> dict[str, Client]:

@@ -93,7 +93,7 @@ class LocalEngine:
                 begin = time.perf_counter()
                 names = self._present(list(requests), [seed, state.round])
                 futures = {
-                    name: for_clients.submit(respond, clients[name], requests[name], for_blocks)
+                    name: for_clients.submit(respond, requests[name], clients[name], for_blocks)
                     for name in names
                 }
                 try:
