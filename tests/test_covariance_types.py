@@ -246,7 +246,7 @@ def test_units_do_not_matter(covariance_type):
     clients = federation(covariance_type, learn_weights=True)
     others = {
         name: replace(
-            client, rows=Rows.from_array(np.concatenate(list(client.rows.blocks())) * units)
+            client, source=Rows.from_array(np.concatenate(list(client.rows.blocks())) * units)
         )
         for name, client in clients.items()
     }

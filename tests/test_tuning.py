@@ -4,12 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedgem.client import Client
+from fedgem.client import N_FOLDS, Client
 from fedgem.engines.local import LocalEngine
 from fedgem.rows import Rows
 from fedgem.server import Components
 from fedgem.superclusters import merge_tree
-from fedgem.tuning import N_FOLDS, SIGNIFICANTLY, Scoring, _fold, candidate_costs
+from fedgem.tuning import SIGNIFICANTLY, Scoring, candidate_costs
 from models import collaborative
 from strategies import federations
 
@@ -103,7 +103,7 @@ def test_folds_hold_every_row_out_once():
     client = Client("a", Rows.from_array(np.arange(50.0)[:, None]), np.full(2, 0.5), seed=0)
     held_out = []
     for fold in range(N_FOLDS):
-        part = _fold(client, fold)
+        part = client.seeing(fold=fold)
         assert part.rows.n_kept + part.held_out.n_kept == 50
         held_out += np.concatenate(list(part.held_out.blocks())).ravel().tolist()
     assert sorted(held_out) == list(range(50))
@@ -111,7 +111,8 @@ def test_folds_hold_every_row_out_once():
 
 def test_a_client_too_small_to_split_trains_on_all_its_rows():
     client = Client("a", Rows.from_array(np.zeros((8, 1))), np.full(2, 0.5), seed=0)
-    assert _fold(client, 0) is client
+    part = client.seeing(fold=0)
+    assert part.rows.n_kept == part.held_out.n_kept == 8
 
 
 def test_finds_the_clusters_that_one_client_has_all_of():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, singledispatch
+from typing import Any
 
 import numpy as np
 from sklearn.metrics import pairwise_distances, silhouette_score
@@ -42,14 +43,16 @@ from fedgem.messages import (
     ShareRequest,
     TrainReply,
     TrainRequest,
+    View,
 )
 from fedgem.reliance import best_reliance
 from fedgem.rows import Rows, map_in_order
-from fedgem.typing import Array
+from fedgem.typing import Array, IntArray
 from fedgem.uncertainty import squared_radii
 
 # Silhouettes compare all pairs of rows; more rows than this change them by less than their noise.
 SILHOUETTE_ROWS = 500
+N_FOLDS = 3
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,8 @@ class Client:
     ----------
     name : str
         Its name in the federation.
-    rows : Rows
-        Its private rows.
+    source : Rows
+        Its private rows, as they are.
     weights : array of shape (K_g,)
         The weights of its components, fixed or to start from; their number is K_g. None at all
         where the client is to find out how many it has.
@@ -69,25 +72,63 @@ class Client:
         Of the federation; together with the name it decides every random choice of the client.
     n_init : int
         How many starts it tries.
-    held_out : Rows, optional
-        Rows that do not train and that scores are computed on.
     covariance_type : {"identity", "spherical", "diag", "tied", "full"}
         The form of its components' covariances.
     learn_weights : bool
         Whether the weights are learned.
     reg_covar : float
         The floor of the covariance that others shrink towards, relative to the features' variances.
+    view : View
+        How it looks at its rows.
     """
 
     name: str
-    rows: Rows
+    source: Rows
     weights: Array
     seed: int
     n_init: int = 1
-    held_out: Rows | None = None
     covariance_type: CovarianceType = "identity"
     learn_weights: bool = False
     reg_covar: float = 1e-6
+    view: View = field(default_factory=View)
+
+    def seeing(self, **view: Any) -> Client:
+        """Return the client with another view of its rows; what is not named stays as it is."""
+        return replace(self, view=replace(self.view, **view))
+
+    @cached_property
+    def rows(self) -> Rows:
+        """Its rows as it looks at them, without those of the fold that is held out."""
+        rows = self._whole
+        if self._fold_of is not None:
+            rows = replace(rows, keep=self._fold_of != self.view.fold)
+        if self.view.centre is not None and self.view.basis is not None:
+            rows = rows.projected(self.view.centre, self.view.basis)
+        return rows
+
+    @property
+    def held_out(self) -> Rows:
+        """The rows that scores are computed on: those held out, or all where none are."""
+        if self._fold_of is None:
+            return self.rows
+        return replace(self._whole, keep=self._fold_of == self.view.fold)
+
+    @property
+    def _whole(self) -> Rows:
+        if self.view.shift is None or self.view.scale is None:
+            return self.source
+        return self.source.scaled(self.view.shift, self.view.scale)
+
+    @cached_property
+    def _fold_of(self) -> IntArray | None:
+        """The fold of each row; none where all rows train, or are too few to be split.
+
+        Every fold keeps at least as many rows as the client has components.
+        """
+        n_rows = self.source.shape[0]
+        if self.view.fold is None or n_rows < N_FOLDS * (len(self.weights) + 1):
+            return None
+        return np.asarray(np.random.default_rng(self.seeds).permutation(n_rows) % N_FOLDS)
 
     @property
     def seeds(self) -> list[int]:
@@ -235,8 +276,7 @@ def _rely(request: RelianceRequest, client: Client, pool: Executor | None = None
 @respond.register
 def _score(request: ScoreRequest, client: Client, pool: Executor | None = None) -> ScoreReply:
     """Score ways to merge the client's components by the silhouette of its held-out rows."""
-    held_out = client.held_out or client.rows
-    sample = held_out.sample(SILHOUETTE_ROWS, np.random.default_rng(client.seeds))
+    sample = client.held_out.sample(SILHOUETTE_ROWS, np.random.default_rng(client.seeds))
     components = of_components(request.means, request.covariances)
     weights = client.weights if request.weights is None else request.weights
     component = log_joint(sample, components, log_of(weights)).argmax(axis=1)
@@ -247,7 +287,7 @@ def _score(request: ScoreRequest, client: Client, pool: Executor | None = None) 
         # One cluster, or every row its own, has no silhouette and counts as the neutral 0.
         if 1 < len(np.unique(labels)) < len(labels):
             scores[m] = silhouette_score(distances, labels, metric="precomputed")
-    return ScoreReply(held_out.n_kept, scores)
+    return ScoreReply(client.held_out.n_kept, scores)
 
 
 @respond.register

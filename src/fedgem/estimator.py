@@ -501,12 +501,12 @@ class FedGEM(FederatedClusterer):
         seed = int(check_random_state(self.random_state).randint(2**31))
         client = Client(
             name,
-            rows.scaled(known.shift, known.scale),
+            rows,
             np.zeros(0),
             seed,
             self.n_init,
             covariance_type=self.covariance_type,
-        )
+        ).seeing(shift=known.shift, scale=known.scale)
         engine, n_rows = self.engine or LocalEngine(), self.components_.n_rows @ self.weights_
         asked = Enrolment(name, request_for(known, n_rows, self.calibration_))
         reply = engine.run(asked, {name: client}, seed=seed).reply
@@ -594,7 +594,9 @@ class FedGEM(FederatedClusterer):
         """Count how far the clients' rows lie from the clusters, which calibrates novelty."""
         mixture = self._mixture()
         clients = {
-            name: Client(name, rows[name].scaled(mixture.shift, mixture.scale), np.ones(1), seed)
+            name: Client(name, rows[name], np.ones(1), seed).seeing(
+                shift=mixture.shift, scale=mixture.scale
+            )
             for name in self.clients_
         }
         weights = dict(zip(self.clients_, self.weights_, strict=True))
@@ -674,7 +676,4 @@ class FedGEM(FederatedClusterer):
 
 
 def _scaled(clients: Mapping[str, Client], shift: Array, scale: Array) -> dict[str, Client]:
-    return {
-        name: replace(client, rows=client.rows.scaled(shift, scale))
-        for name, client in clients.items()
-    }
+    return {name: client.seeing(shift=shift, scale=scale) for name, client in clients.items()}

@@ -56,6 +56,27 @@ def leaves(message: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 @dataclass(frozen=True)
+class View(Message):
+    """Server to client, with every request: how to look at your rows before you answer.
+
+    Attributes
+    ----------
+    shift, scale : arrays of shape (d,), optional
+        What to take off each feature, and what to divide the rest by.
+    centre, basis : arrays of shape (d,) and (d, r), optional
+        After that, the subspace to project on.
+    fold : int, optional
+        Which fold of the rows to hold out.
+    """
+
+    shift: Array | None = None
+    scale: Array | None = None
+    centre: Array | None = None
+    basis: Array | None = None
+    fold: int | None = None
+
+
+@dataclass(frozen=True)
 class MomentsRequest(Message):
     """Server to client: send your features' means and variances.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -82,7 +81,7 @@ def fit_shared(
         guessed=not n_local.any(),
     )
     projected = {
-        name: replace(client, rows=client.rows.projected(subspace.centre, subspace.basis))
+        name: client.seeing(centre=subspace.centre, basis=subspace.basis)
         for name, client in clients.items()
     }
     done = engine.run(start, projected, seed=seed, on_round=on_round)

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fedgem.client import Client
+from fedgem.client import N_FOLDS, Client
 from fedgem.messages import Message, ScoreRequest
 from fedgem.server import Components
 from fedgem.superclusters import MergeTree
 from fedgem.typing import Array, IntArray
 
-N_FOLDS = 3
 # "K-hat does not significantly exceed sqrt(sum K_g)" (the paper's guide): by this factor.
 SIGNIFICANTLY = 1.5
 
@@ -160,7 +159,7 @@ def choose_upsilon(
         return float(upsilons[0]), upsilons, np.zeros(1)
     scores = np.zeros(len(upsilons))
     for fold in range(N_FOLDS):
-        folded = {name: _fold(client, fold) for name, client in clients.items()}
+        folded = {name: client.seeing(fold=fold) for name, client in clients.items()}
         components = train(folded)
         fold_tree = components.merge_tree(None, cannot_link=cannot_link)
         candidates = np.array([fold_tree.cut(upsilon) for upsilon in upsilons])
@@ -169,19 +168,3 @@ def choose_upsilon(
     ties = np.flatnonzero(scores >= scores.max() - 1e-12)
     best = ties[widths[ties].argmax()]
     return float(upsilons[best]), upsilons, scores
-
-
-def _fold(client: Client, fold: int) -> Client:
-    """Hold one fold of a client's rows out; a client too small to split trains and scores on all.
-
-    Every fold keeps at least as many rows as the client has components.
-    """
-    n_rows = client.rows.shape[0]
-    if n_rows < N_FOLDS * (len(client.weights) + 1):
-        return client
-    fold_of = np.random.default_rng(client.seeds).permutation(n_rows) % N_FOLDS
-    return replace(
-        client,
-        rows=replace(client.rows, keep=fold_of != fold),
-        held_out=replace(client.rows, keep=fold_of == fold),
-    )
