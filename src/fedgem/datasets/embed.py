@@ -82,6 +82,12 @@ def embed_images(name: str, images: Any, *, epochs: int | None = None, seed: int
     -------
     ndarray of float32 of shape (N, d)
         The means of the posterior of each image.
+
+    Examples
+    --------
+    >>> import torch  # doctest: +SKIP
+    >>> embed_images("mnist", torch.rand(100, 1, 28, 28), epochs=1).shape  # doctest: +SKIP
+    (100, 10)
     """
     torch = _torch()
     if epochs is not None and epochs < 1:

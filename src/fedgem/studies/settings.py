@@ -22,10 +22,15 @@ class Setting:
     n_clients : int
         Number of clients, G.
     spared : int
-        Clients have 2 to K - `spared` of the K classes.
-        The paper says 2 <= K_g < K; these are the program's.
+        Clients have 2 to K - `spared` of the K classes. The paper says 2 <= K_g < K; these are the
+        program's.
     train_share : float
         The share of rows to train on.
+
+    Examples
+    --------
+    >>> SETTINGS["waveform"]
+    Setting(upsilons=(1.0, 5.0, 10.0), n_clients=5, spared=0, train_share=0.7)
     """
 
     upsilons: tuple[float, ...]
