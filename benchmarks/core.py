@@ -25,6 +25,7 @@ from threadpoolctl import threadpool_limits
 import measuring
 from fedgem import FedGEM
 from fedgem.client import Client, respond
+from fedgem.datasets import load_dataset
 from fedgem.engines.local import LocalEngine
 from fedgem.gaussian.covariances import Gaussians
 from fedgem.gaussian.estep import e_step
@@ -80,7 +81,7 @@ def overhead() -> None:
     """Measure what the engine adds to the clients' own arithmetic in the paper's MNIST setting."""
     if not DATA.is_dir():
         return
-    X = np.load(DATA / "mnist_vae10.npz")["x"][:49_000].astype(np.float64)
+    X = load_dataset("mnist", DATA).X[:49_000]
     rng = np.random.default_rng(0)
     sizes = rng.integers(2, 9, size=100)
     clients = {

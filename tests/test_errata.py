@@ -1,17 +1,13 @@
 """The errata of docs/errata.md that no other test shows."""
 
-from pathlib import Path
-
 import numpy as np
-import pyarrow.csv
-import pytest
 from numpy.testing import assert_allclose
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from fedgem import FedGEM
 from fedgem.client import Client, respond
-from fedgem.datasets import make_federated_blobs
+from fedgem.datasets import load_dataset, make_federated_blobs
 from fedgem.gaussian.covariances import Gaussians
 from fedgem.messages import TrainReply, TrainRequest
 from fedgem.rows import Rows
@@ -19,9 +15,6 @@ from fedgem.server import Settings, Training
 from fedgem.superclusters import heuristic_radii, merge_tree
 from fedgem.theory import guarantee
 from fedgem.uncertainty import squared_radii, squared_radius_by_bisection
-
-DATA = Path(__file__).parents[2] / "shared" / "data"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not at {DATA}")
 
 
 def partition(X, y, n_clients, seed, least=2, most=None):
@@ -72,11 +65,10 @@ def test_6_the_published_bisection_stops_at_half_the_squared_step():
     )
 
 
-@needs_data
-def test_7_local_kmeans_beats_the_published_score_on_its_own_terms():
+def test_7_local_kmeans_beats_the_published_score_on_its_own_terms(data_dir):
     """MNIST: no federation at all scores above FedGEM's published local ARI of 0.452."""
-    archive = np.load(DATA / "mnist_vae10.npz")
-    X, y, sizes = partition(archive["x"][:15_000], archive["y"][:15_000], 30, seed=0)
+    mnist = load_dataset("mnist", data_dir)
+    X, y, sizes = partition(mnist.X[:15_000], mnist.y[:15_000], 30, seed=0)
     scores = [
         adjusted_rand_score(labels, KMeans(size, n_init=1, random_state=0).fit_predict(rows))
         for rows, labels, size in zip(X, y, sizes, strict=True)
@@ -84,13 +76,10 @@ def test_7_local_kmeans_beats_the_published_score_on_its_own_terms():
     assert np.mean(scores) > 0.452
 
 
-@needs_data
-def test_8_identity_covariance_collapses_on_unscaled_data():
+def test_8_identity_covariance_collapses_on_unscaled_data(data_dir):
     """Frogs: features vary by about 0.1, and siblings end up on top of each other."""
-    table = pyarrow.csv.read_csv(DATA / "frogs_mfccs.csv.gz")
-    X = np.column_stack([table.column(f"MFCCs_{j}") for j in range(2, 23)])
-    y = np.unique(table.column("Species").to_numpy(), return_inverse=True)[1]
-    rows, _, sizes = partition(X, y, 5, seed=0)
+    frogs = load_dataset("frog-a", data_dir)
+    rows, _, sizes = partition(frogs.X, frogs.y, 5, seed=0)
 
     def closest_siblings(scale):
         model = FedGEM.paper(n_local_components=sizes, scale=scale, max_iter=30, random_state=0)
@@ -121,12 +110,10 @@ def test_9_the_server_computes_the_radius_from_what_it_has():
     assert_allclose(state.advance({"a": reply}).members["a"].squared_radii, expected)
 
 
-@needs_data
-def test_10_the_bins_of_abalone_are_eight():
+def test_10_the_bins_of_abalone_are_eight(data_dir):
     """The text's bins, "0 through 5, 6, 7, 8, 9, 10, 11 and 12, 13 through 28", are not seven."""
-    rings = pyarrow.csv.read_csv(DATA / "abalone.csv").column("rings").to_numpy()
-    bins = np.digitize(rings, [6, 7, 8, 9, 10, 11, 13])
-    assert len(np.unique(bins)) == 8
+    abalone = load_dataset("abalone", data_dir)
+    assert len(np.unique(abalone.y)) == len(abalone.class_names) == 8
 
 
 def test_11_the_blobs_default_to_the_published_programs_choices():

@@ -86,7 +86,7 @@ def open_source(
         )
     if path.stat().st_size == 0:
         raise InputError(f"{path}: found an empty file, expected rows of numbers.")
-    with _reading(path):
+    with reading(path):
         if suffix in (".npy", ".npz"):
             return _numpy_source(path, columns, id_column)
         if suffix == ".parquet":
@@ -102,7 +102,7 @@ def open_source(
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def reading(path: Path) -> Iterator[None]:
     """Say in one sentence what keeps a file from being read."""
     try:
         yield
@@ -146,7 +146,7 @@ def _parquet_source(path: Path, columns: Sequence[str] | None, id_column: str | 
     def read() -> Iterator[Array]:
         """Cut the file's batches, which end where row groups end, into blocks of one length."""
         waiting = None
-        with _reading(path):
+        with reading(path):
             # By default pyarrow buffers all row groups ahead, which is the whole file.
             file = pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER)
             for batch in file.iter_batches(length, columns=names, use_threads=False):
