@@ -13,7 +13,7 @@ from sklearn.metrics import pairwise_distances, silhouette_score
 from fedgem import enrolment, novelty
 from fedgem.gaussian.covariances import CovarianceType, Gaussians, of_components
 from fedgem.gaussian.density import log_joint, log_of
-from fedgem.gaussian.estep import e_step
+from fedgem.gaussian.estep import e_step, e_steps
 from fedgem.gaussian.initialisation import (
     SAMPLE,
     start,
@@ -232,19 +232,12 @@ def _fit(request: FitRequest, client: Client, pool: Executor | None = None) -> F
 @respond.register
 def _share(request: ShareRequest, client: Client, pool: Executor | None = None) -> ShareReply:
     """Run the E-step under shared mixtures."""
-    statistics, log_likelihoods = zip(
-        *(
-            e_step(
-                client.once,
-                Gaussians(part.means, part.covariances, client.covariance_type),
-                np.log(part.weights),
-                pool,
-                overlap=request.overlap,
-            )
-            for part in request.parts
-        ),
-        strict=True,
-    )
+    mixtures = [
+        (Gaussians(part.means, part.covariances, client.covariance_type), np.log(part.weights))
+        for part in request.parts
+    ]
+    answers = e_steps(client.once, mixtures, pool, overlap=request.overlap)
+    statistics, log_likelihoods = zip(*answers, strict=True)
     return ShareReply(
         request.round, client.once.n_kept, np.array(log_likelihoods), tuple(statistics)
     )

@@ -22,13 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
 from fedgem.gaussian.covariances import CovarianceType, matrices
 from fedgem.gaussian.mixture import regularised
-from fedgem.gaussian.statistics import Statistics
+from fedgem.gaussian.statistics import Statistics, concatenated
 from fedgem.grouping import groupings
 from fedgem.merging import merge_components
 from fedgem.messages import FitReply, FitRequest, Message, ShareReply, ShareRequest
@@ -149,6 +150,10 @@ class Consensus:
 
     def requests(self) -> Mapping[str, Message]:
         """Return the next request to each client; none when all is done."""
+        return self._requests
+
+    @cached_property  # the engine asks for them, and `advance` counts their bytes
+    def _requests(self) -> Mapping[str, Message]:
         if self.phase == "done":
             return {}
         if self.phase == "fit":
@@ -351,7 +356,7 @@ class Consensus:
                 likelihood = (
                     replies[name].objective
                     if isinstance(replies[name], FitReply)
-                    else float(np.nanmax(replies[name].log_likelihoods)) / self.n_rows[g]
+                    else float(replies[name].log_likelihoods.max()) / self.n_rows[g]
                 )
                 objectives[name] = likelihood
         rows = {name: int(self.n_rows[g]) for g, name in enumerate(self.names)}
@@ -411,22 +416,9 @@ def side_by_side(own: Mapping[str, Statistics], state: Consensus) -> OwnComponen
     """Collect the clients' own components."""
     covariance_type, floor = state.settings.covariance_type, state.settings.floor
     shapes = [matrices(regularised(some, covariance_type, floor)) for some in own.values()]
-    covariances = None
-    if covariance_type != "identity":
-        parts = [
-            np.repeat(s.covariances, len(s.counts), axis=0)
-            if covariance_type == "tied" and s.covariances is not None
-            else s.covariances
-            for s in own.values()
-        ]
-        covariances = np.concatenate([part for part in parts if part is not None])
     index = {name: g for g, name in enumerate(state.names)}
     return OwnComponents(
-        Statistics(
-            np.concatenate([s.counts for s in own.values()]),
-            np.concatenate([s.means for s in own.values()]),
-            covariances,
-        ),
+        concatenated(list(own.values())),
         np.concatenate([np.full(len(s.counts), index[name]) for name, s in own.items()]),
         np.concatenate(shapes),
         len(state.names),

@@ -6,7 +6,6 @@ arrival and of a known size: its arrays, plus `ENVELOPE` for each scalar it carr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, is_dataclass
 from numbers import Real
@@ -26,13 +25,17 @@ class Message:
     """Base of all messages: checks what its fields hold, and knows its size."""
 
     def __post_init__(self) -> None:
-        for name, value in leaves(self):
+        found = list(leaves(self))
+        for name, value in found:
             is_array = isinstance(value, np.ndarray)
             if value.dtype.kind not in "fi" if is_array else not isinstance(value, Real):
                 kind = value.dtype if is_array else type(value).__name__
                 raise ValueError(f"{type(self).__name__}.{name} holds {kind}, not numbers.")
-            if not (np.isfinite(value).all() if is_array else math.isfinite(value)):
-                raise ValueError(f"{type(self).__name__}.{name} is not finite.")
+        # Together first: messages have many arrays, most of them small, and next to none is wrong.
+        values = [value for _, value in found]
+        if values and not np.isfinite(np.concatenate(values, axis=None)).all():
+            name = next(name for name, value in found if not np.isfinite(value).all())
+            raise ValueError(f"{type(self).__name__}.{name} is not finite.")
 
     @property
     def n_bytes(self) -> int:

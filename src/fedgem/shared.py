@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from fedgem.gaussian.covariances import CovarianceType, Gaussians, per_component
 from fedgem.gaussian.mixture import regularised
-from fedgem.gaussian.statistics import Statistics, products
+from fedgem.gaussian.statistics import Statistics, concatenated, products
 from fedgem.messages import SharedPart
 from fedgem.typing import Array, BoolArray, IntArray
 
@@ -73,58 +74,41 @@ def pooled(
     """
     n_parts = int(labels.max()) + 1
     onehot = np.eye(n_parts)[labels]
-    start = Statistics(np.zeros(n_parts), np.zeros((n_parts, statistics.means.shape[1])))
-    total = _sum(start, [(labels, statistics)], covariance_type, means_of=onehot)
+    totals = np.maximum(onehot.T @ statistics.counts, np.finfo(np.float64).tiny)
+    means = (onehot.T @ (statistics.counts[:, None] * statistics.means)) / totals[:, None]
+    total = _sum(means, labels, concatenated([statistics]), covariance_type)
     g = len(local_counts)
     return SharedMixture(total, np.arange(n_parts), local_counts @ onehot, np.full(g, np.nan))
 
 
 def _sum(
-    before: Statistics,
-    replies: Sequence[tuple[IntArray, Statistics]],
-    covariance_type: CovarianceType,
-    means_of: Array | None = None,
+    anchors: Array, parts: IntArray, statistics: Statistics, covariance_type: CovarianceType
 ) -> Statistics:
-    """Add up statistics; each comes with the part that each of its components belongs to.
+    """Add up the statistics of components, each of which belongs to one of the parts.
 
-    Differences are taken from the means `before`, so that they keep their precision.
+    Differences are taken from `anchors`, means near those of the parts, so that they keep their
+    precision.
     """
-    anchors = before.means
-    if means_of is not None:  # where nothing is known before, from the means that come out
-        statistics = replies[0][1]
-        totals = np.maximum(means_of.T @ statistics.counts, np.finfo(np.float64).tiny)
-        anchors = (means_of.T @ (statistics.counts[:, None] * statistics.means)) / totals[:, None]
-    n_parts, n_features = anchors.shape
-    ndim = {"diag": 2, "spherical": 1}.get(covariance_type, 3)
-    one_for_all = covariance_type == "tied"
-    counts, steps = np.zeros(n_parts), np.zeros((n_parts, n_features))
-    second = np.zeros((1 if one_for_all else n_parts,) + (n_features,) * (ndim - 1))
-    overlap = np.zeros((n_parts, n_parts))
-    axes = (slice(None),) + (None,) * (ndim - 1)
-    for parts, statistics in replies:
-        step = statistics.means - anchors[parts]
-        np.add.at(counts, parts, statistics.counts)
-        np.add.at(steps, parts, statistics.counts[:, None] * step)
-        if statistics.covariances is not None:
-            between = statistics.counts[axes] * products(step, ndim)
-            if one_for_all:  # be it given once for all of them, or once for each
-                per_shape = statistics.counts
-                if len(statistics.covariances) != len(per_shape):
-                    per_shape = per_shape.sum(keepdims=True)
-                second += np.tensordot(per_shape, statistics.covariances, 1) + between.sum(axis=0)
-            else:
-                np.add.at(second, parts, statistics.counts[axes] * statistics.covariances + between)
-        if statistics.overlap is not None:
-            overlap[np.ix_(parts, parts)] += statistics.overlap
+    n_parts, n_components = len(anchors), len(parts)
+    of_part = csr_array(
+        (np.ones(n_components), (parts, np.arange(n_components))), (n_parts, n_components)
+    )
+    step = statistics.means - anchors[parts]
+    counts = of_part @ statistics.counts
     known = np.maximum(counts, np.finfo(np.float64).tiny)
-    step = steps / known[:, None]
+    moved = (of_part @ (statistics.counts[:, None] * step)) / known[:, None]
     covariances = None
-    if covariance_type == "tied":
-        total = max(counts.sum(), np.finfo(np.float64).tiny)
-        covariances = (second - (counts[axes] * products(step, 3)).sum(axis=0)) / total
-    elif covariance_type != "identity":
-        covariances = second / known[axes] - products(step, ndim)
-    return Statistics(counts, anchors + step, covariances, overlap)
+    if statistics.covariances is not None:
+        ndim = statistics.covariances.ndim
+        axes = (slice(None),) + (None,) * (ndim - 1)
+        second = statistics.counts[axes] * (statistics.covariances + products(step, ndim))
+        if covariance_type == "tied":
+            between = (counts[axes] * products(moved, 3)).sum(axis=0)
+            covariances = (second.sum(axis=0) - between)[None] / known.sum()
+        else:
+            added = (of_part @ second.reshape(n_components, -1)).reshape(n_parts, *second.shape[1:])
+            covariances = added / known[axes] - products(moved, ndim)
+    return Statistics(counts, anchors + moved, covariances, np.zeros((n_parts, n_parts)))
 
 
 def merged(
@@ -182,14 +166,14 @@ def parts_for(
     covariances = components.covariances
     sent = []
     for own in weights:
-        has = own > 0
-        if has.all():
+        has = np.flatnonzero(own)
+        if len(has) == len(own):
             sent.append(SharedPart(components.means, own, covariances))
             continue
         shapes = covariances
         if covariances is not None and covariance_type != "tied":
-            shapes = covariances[has]
-        sent.append(SharedPart(components.means[has], own[has], shapes))
+            shapes = covariances.take(has, axis=0)
+        sent.append(SharedPart(components.means.take(has, axis=0), own.take(has), shapes))
     return sent
 
 
@@ -215,19 +199,22 @@ def updated(
     """
     if not replies:
         return replace(mixture, age=mixture.age + 1)
+    clients, statistics, log_likelihoods = zip(*replies, strict=True)
+    answered, has = np.array(clients), weights > 0
+    owners, parts = np.nonzero(has[answered])
+    own = concatenated(statistics)
     local_counts, likelihoods = mixture.local_counts.copy(), mixture.log_likelihoods.copy()
-    scattered = []
-    for g, statistics, log_likelihood in replies:
-        has = np.flatnonzero(weights[g] > 0)
-        local_counts[g] = 0.0
-        local_counts[g, has] = statistics.counts
-        likelihoods[g] = log_likelihood
-        scattered.append((has, statistics))
-    statistics = _sum(mixture.statistics, scattered, covariance_type)
-    answered = [g for g, _, _ in replies]
-    silent = np.asarray((weights > 0).any(axis=0) & ~(weights[answered] > 0).any(axis=0))
+    local_counts[answered] = 0.0
+    local_counts[answered[owners], parts] = own.counts
+    likelihoods[answered] = log_likelihoods
+    total = _sum(mixture.statistics.means, parts, own, covariance_type)
+    assert total.overlap is not None
+    for g, some, _ in replies:
+        if some.overlap is not None:
+            total.overlap[np.ix_(has[g], has[g])] += some.overlap
+    silent = has.any(axis=0) & ~has[answered].any(axis=0)
     return SharedMixture(
-        _kept(mixture.statistics, statistics, silent),
+        _kept(mixture.statistics, total, silent),
         mixture.cluster_of,
         local_counts,
         likelihoods,

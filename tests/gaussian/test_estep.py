@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 from fedgem import rows as rows_module
 from fedgem.gaussian.covariances import Gaussians, matrices
 from fedgem.gaussian.density import log_joint
-from fedgem.gaussian.estep import e_step
+from fedgem.gaussian.estep import e_step, e_steps
 from fedgem.gaussian.statistics import Statistics
 from fedgem.rows import Rows
 from strategies import COVARIANCE_TYPES, covariances_of_type, rows_and_means
@@ -324,6 +324,30 @@ def test_every_type_has_the_same_bits_on_any_number_of_threads(covariance_type, 
         assert_array_equal(together[0].overlap, alone[0].overlap)
         if components.covariances is not None:
             assert_array_equal(together[0].covariances, alone[0].covariances)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_mixtures_side_by_side_are_what_each_is_alone(covariance_type, overlap):
+    rng = np.random.default_rng(0)
+    rows = Rows.from_array(rng.normal(size=(100, 3)))
+    mixtures = []
+    for size, width in ((1, 1.0), (9, 1e-5), (4, 3.0)):  # the second is too narrow to be expanded
+        covariances = covariances_of_type(covariance_type, size, 3, rng)
+        if covariances is not None:
+            covariances = width * covariances
+        means = rng.normal(size=(size, 3))
+        log_weights = np.log(rng.dirichlet(np.ones(size)))
+        mixtures.append((Gaussians(means, covariances, covariance_type), log_weights))
+    together = e_steps(rows, mixtures, overlap=overlap)
+    for (found, likelihood), mixture in zip(together, mixtures, strict=True):
+        expected, alone = e_step(rows, *mixture, overlap=overlap)
+        assert_allclose(likelihood, alone, rtol=1e-10)
+        for name, value in vars(expected).items():
+            if value is None:
+                assert getattr(found, name) is None
+            else:
+                assert_allclose(getattr(found, name), value, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -62,12 +64,68 @@ def e_step(
     array([1.   , 0.036])
     """
     if components.covariances is not None:
-        return expanded_e_step(rows, components, log_weights, pool, overlap)
+        bounds = np.array([0, len(components.means)])
+        statistics, log_likelihoods = expanded_e_step(
+            rows, components, log_weights, bounds, pool, overlap
+        )
+        return statistics, float(log_likelihoods[0])
     if overlap:
         unit = Gaussians(components.means, np.ones(len(components.means)), "spherical")
-        statistics, log_likelihood = expanded_e_step(rows, unit, log_weights, pool, overlap)
+        statistics, log_likelihood = e_step(rows, unit, log_weights, pool, overlap=True)
         return replace(statistics, covariances=None), log_likelihood
     return _identity(rows, components.means, log_weights, pool)
+
+
+def e_steps(
+    rows: Rows,
+    mixtures: Sequence[tuple[Gaussians, Array]],
+    pool: Executor | None = None,
+    *,
+    overlap: bool = False,
+) -> list[tuple[Statistics, float]]:
+    """Run the E-step under several mixtures of one type, side by side in one pass over the rows.
+
+    Parameters
+    ----------
+    rows, pool, overlap
+        As in `e_step`.
+    mixtures : sequence of (Gaussians, array)
+        The components of each mixture, and the logarithms of their weights.
+
+    Returns
+    -------
+    list of (Statistics, float)
+        What `e_step` returns, for each mixture.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = Rows.from_array(np.array([[0.0], [2.0]]))
+    >>> one = Gaussians(np.zeros((1, 1)), np.ones(1), "spherical"), np.zeros(1)
+    >>> two = Gaussians(np.array([[0.0], [2.0]]), np.ones(2), "spherical"), np.log([0.5, 0.5])
+    >>> [statistics.means.round(2).ravel().tolist() for statistics, _ in e_steps(rows, [one, two])]
+    [[1.0], [0.24, 1.76]]
+    """
+    covariance_type = mixtures[0][0].covariance_type
+    # What is tied is so within each mixture, and identities have a faster way.
+    if len(mixtures) == 1 or covariance_type in ("tied", "identity"):
+        return [e_step(rows, *mixture, pool, overlap=overlap) for mixture in mixtures]
+    components, log_weights = zip(*mixtures, strict=True)
+    side_by_side = Gaussians(
+        np.concatenate([some.means for some in components]),
+        np.concatenate([some.covariances for some in components]),
+        covariance_type,
+    )
+    bounds = np.cumsum([0, *map(len, log_weights)])
+    statistics, log_likelihoods = expanded_e_step(
+        rows, side_by_side, np.concatenate(log_weights), bounds, pool, overlap
+    )
+    return [
+        (statistics.part(first, end), log_likelihood)
+        for (first, end), log_likelihood in zip(
+            pairwise(bounds), log_likelihoods.tolist(), strict=True
+        )
+    ]
 
 
 def _identity(

@@ -38,7 +38,7 @@ from fedgem.gaussian.expansion_kernels import (
 from fedgem.gaussian.kernels import LANES
 from fedgem.gaussian.statistics import Statistics
 from fedgem.rows import Rows, map_in_order
-from fedgem.typing import Array, BoolArray
+from fedgem.typing import Array, BoolArray, IntArray
 
 # Products of matrices smaller than this stay on the thread that asks for them, in OpenBLAS. Tiles
 # and chunks are cut so: the blocks of rows have their threads already.
@@ -96,32 +96,41 @@ class Moments:
     sums: Array
     scatter: Array
     overlap: Array
+    log_likelihoods: Array
 
 
 def expanded_e_step(
-    rows: Rows, components: Gaussians, log_weights: Array, pool: Executor | None, overlap: bool
-) -> tuple[Statistics, float]:
+    rows: Rows,
+    components: Gaussians,
+    log_weights: Array,
+    bounds: IntArray,
+    pool: Executor | None,
+    overlap: bool,
+) -> tuple[Statistics, Array]:
     """Run the E-step over all rows, for components that have covariances.
+
+    Those from ``bounds[m]`` to ``bounds[m + 1]`` are mixture m; returns a log-likelihood for each.
 
     Examples
     --------
     >>> rows = Rows.from_array(np.array([[0.0], [2.0]]))
     >>> components = Gaussians(np.zeros((1, 1)), np.ones((1, 1)), "diag")
-    >>> expanded_e_step(rows, components, np.zeros(1), None, overlap=False)[0].covariances
+    >>> one = np.array([0, 1])
+    >>> expanded_e_step(rows, components, np.zeros(1), one, None, overlap=False)[0].covariances
     array([[1.]])
     """
     means = np.ascontiguousarray(components.means, dtype=np.float64)
     expansion = _expand(components, means, np.asarray(log_weights, np.float64))
     narrow = expansion.narrow
-    moments, log_likelihood = _add_up(rows, expansion, means, means, narrow, pool, overlap)
+    moments = _add_up(rows, expansion, bounds, means, means, narrow, pool, overlap)
     statistics, lost = _statistics(components, expansion, moments, means, narrow)
     if lost.any():
         # What was lost is known well enough to start from: once more, from the means just found.
         narrow = narrow | (lost.any() if components.covariance_type == "tied" else lost)
         anchors = statistics.means
-        moments, log_likelihood = _add_up(rows, expansion, means, anchors, narrow, pool, overlap)
+        moments = _add_up(rows, expansion, bounds, means, anchors, narrow, pool, overlap)
         statistics, _ = _statistics(components, expansion, moments, anchors, narrow)
-    return statistics, log_likelihood
+    return statistics, moments.log_likelihoods
 
 
 def _expand(components: Gaussians, means: Array, log_weights: Array) -> Expansion:
@@ -259,22 +268,24 @@ def _lanes(n_components: int) -> int:
 def _add_up(
     rows: Rows,
     expansion: Expansion,
+    bounds: IntArray,
     means: Array,
     anchors: Array,
     narrow: BoolArray,
     pool: Executor | None,
     overlap: bool,
-) -> tuple[Moments, float]:
+) -> Moments:
     """Pass over the rows."""
     tile = tile_length(means.shape[1])
     theta = _chunked(expansion.theta, tile)
-    new = _empty_moments(theta, expansion, means, overlap)
+    new = _empty_moments(theta, expansion, means, overlap, len(bounds) - 1)
 
-    def of_block(block: Array) -> tuple[Moments, float]:
+    def of_block(block: Array) -> Moments:
         added = new()
-        log_likelihood = expanded_block(
+        expanded_block(
             np.ascontiguousarray(block, dtype=np.float64),
             tile,
+            bounds,
             expansion.kind,
             expansion.centre,
             expansion.whiten,
@@ -289,20 +300,20 @@ def _add_up(
             added.sums,
             added.scatter,
             added.overlap,
+            added.log_likelihoods,
         )
-        return added, log_likelihood
+        return added
 
-    total, log_likelihood = new(), 0.0
+    total = new()
     pool = None if rows.fit_one_block else pool
-    for added, block_likelihood in map_in_order(of_block, rows.blocks(), pool):
+    for added in map_in_order(of_block, rows.blocks(), pool):
         for into, part in zip(vars(total).values(), vars(added).values(), strict=True):
             into += part
-        log_likelihood += block_likelihood
-    return total, log_likelihood
+    return total
 
 
 def _empty_moments(
-    theta: Array, expansion: Expansion, means: Array, overlap: bool
+    theta: Array, expansion: Expansion, means: Array, overlap: bool, n_mixtures: int
 ) -> Callable[[], Moments]:
     n_chunks, n_components, chunk = theta.shape
 
@@ -312,6 +323,7 @@ def _empty_moments(
             np.zeros(means.shape),
             np.zeros(expansion.inverses.shape),
             np.zeros((n_components, n_components) if overlap else (0, 0)),
+            np.zeros(n_mixtures),
         )
 
     return new

@@ -14,7 +14,7 @@ LIMIT = 1e6
 NONE, PAIRS, SQUARES, NORM = range(4)
 
 
-@njit(fastmath=FASTMATH, cache=True)
+@njit(nogil=True, fastmath=FASTMATH, cache=True)
 def factorise(covariances, factors, inverses):  # type: ignore[no-untyped-def]
     """Fill in lower Cholesky factors and their inverses.
 
@@ -46,7 +46,7 @@ def factorise(covariances, factors, inverses):  # type: ignore[no-untyped-def]
     return -1
 
 
-@njit(fastmath=FASTMATH, cache=True)
+@njit(nogil=True, fastmath=FASTMATH, cache=True)
 def expand_pairs(inverses, factor, means, theta, reach):  # type: ignore[no-untyped-def]
     """Fill in the coefficients of full covariances, and the row sums of their precisions.
 
@@ -91,7 +91,7 @@ def expand_pairs(inverses, factor, means, theta, reach):  # type: ignore[no-unty
         reach[k] = largest
 
 
-@njit(fastmath=FASTMATH, cache=True)
+@njit(nogil=True, fastmath=FASTMATH, cache=True)
 def collect_pairs(products, inverse, y, factor, covariances, cancelled):  # type: ignore[no-untyped-def]
     """Fill in covariances about the means y, and what their diagonals are the difference of.
 
@@ -261,6 +261,7 @@ def _scatter(x, anchor, gamma, k, offsets, weighted, sums, scatter, part):  # ty
 def expanded_block(  # type: ignore[no-untyped-def]
     X,
     tile,
+    bounds,
     kind,
     centre,
     whiten,
@@ -275,12 +276,14 @@ def expanded_block(  # type: ignore[no-untyped-def]
     sums,
     scatter,
     overlap,
+    log_likelihoods,
 ):
-    """Add one block's statistics to the last four arguments; return its log-likelihood.
+    """Add one block's statistics to the last five arguments.
 
-    `moments[c, f, k]` gathers gamma_k times product f of chunk c. For the components that are
-    `narrow`, `sums` and `scatter` gather gamma_k (x - anchor_k) and its products with itself; for
-    tied covariances that are not, `scatter` gathers the products of y. `overlap` may be empty.
+    Components from `bounds[m]` to `bounds[m + 1]` are those of mixture m. `moments[c, f, k]`
+    gathers gamma_k times product f of chunk c. For the components that are `narrow`, `sums` and
+    `scatter` gather gamma_k (x - anchor_k) and its products with itself; for tied covariances that
+    are not, `scatter` gathers the products of y. `overlap` may be empty.
     """
     n_rows, n_features = X.shape
     n_chunks, n_components, chunk = theta.shape
@@ -297,8 +300,6 @@ def expanded_block(  # type: ignore[no-untyped-def]
     gamma = np.zeros((tile, n_lanes))
     moments_part = np.empty((chunk, n_lanes))
     square = np.empty((n_features, n_features))
-    overlap_part = np.empty((n_lanes, n_lanes))
-    log_likelihood = 0.0
     for start in range(0, n_rows, tile):
         n_tile = min(tile, n_rows - start)
         for t in range(n_tile):
@@ -331,7 +332,9 @@ def expanded_block(  # type: ignore[no-untyped-def]
         # Without products, what all components share is missing; they are expanded together.
         for t in range(tile):
             common[t] = -0.5 * norms[t] if kind == NONE and expanded else 0.0
-        log_likelihood += _softmax(logits, common, gamma, n_tile)
+        for m in range(len(bounds) - 1):
+            first, end = bounds[m], bounds[m + 1]
+            log_likelihoods[m] += _softmax(logits[first:end], common, gamma[:, first:end], n_tile)
         # eq. (gmm_m_step), numerators and denominators
         for c in range(n_chunks):
             np.dot(products[c], gamma, moments_part)
@@ -350,8 +353,7 @@ def expanded_block(  # type: ignore[no-untyped-def]
                 into = scatter[min(k, len(scatter) - 1)]
                 _scatter(x, anchors[k], gamma, k, offsets, y, sums[k], into, square)
         if overlap.size:
-            np.dot(gamma.T, gamma, overlap_part)
-            for k in range(n_components):
-                for m in range(n_components):
-                    overlap[k, m] += overlap_part[k, m]
-    return log_likelihood
+            for m in range(len(bounds) - 1):
+                first, end = bounds[m], bounds[m + 1]
+                own = np.ascontiguousarray(gamma[:, first:end])
+                overlap[first:end, first:end] += np.dot(own.T, own)

@@ -8,6 +8,7 @@ each looks like, and ends less often with one component across two clusters.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Executor
 
 import numpy as np
@@ -15,7 +16,7 @@ from scipy.spatial.distance import cdist
 from sklearn.cluster import kmeans_plusplus
 
 from fedgem.gaussian.covariances import CovarianceType, Gaussians
-from fedgem.gaussian.estep import e_step
+from fedgem.gaussian.estep import e_steps
 from fedgem.gaussian.initialisation import SAMPLE
 from fedgem.gaussian.shrinkage import shrink
 from fedgem.gaussian.statistics import Statistics, products
@@ -135,24 +136,31 @@ def fit_mixture(
     sample = rows.sample(SAMPLE, rng).astype(np.float64)
     sampled = Rows.from_array(sample)
 
-    def step(on: Rows, statistics: Statistics, tied: float) -> tuple[Statistics, float]:
-        components = regularised(statistics, covariance_type, floor, tied)
-        return e_step(on, components, np.log(weights_of(statistics.counts)), pool)
+    def steps(
+        on: Rows, trials: Sequence[tuple[Statistics, float]], tied: float
+    ) -> list[tuple[Statistics, float]]:
+        mixtures = [
+            (
+                regularised(statistics, covariance_type, floor, tied),
+                np.log(weights_of(statistics.counts)),
+            )
+            for statistics, _ in trials
+        ]
+        return e_steps(on, mixtures, pool)
 
     trials = []
     for _ in range(n_init):
         state = np.random.RandomState(rng.integers(2**32, dtype=np.uint32))
         centres, _ = kmeans_plusplus(sample, n_components, random_state=state)
         labels = cdist(sample, centres, "sqeuclidean").argmin(axis=1)
-        statistics, log_likelihood = _of_labels(sample, labels, centres, covariance_type), 0.0
-        for tied in RELEASE[:TRIAL_STEPS]:
-            statistics, log_likelihood = step(sampled, statistics, tied)
-        trials.append((log_likelihood, statistics))
-    log_likelihood, statistics = max(trials, key=lambda trial: trial[0])
+        trials.append((_of_labels(sample, labels, centres, covariance_type), 0.0))
+    for tied in RELEASE[:TRIAL_STEPS]:
+        trials = steps(sampled, trials, tied)
+    statistics, log_likelihood = max(trials, key=lambda trial: trial[1])
     for n in range(TRIAL_STEPS, MOST_STEPS):
         before = log_likelihood
         tied = RELEASE[n] if n < len(RELEASE) else 0.0
-        statistics, log_likelihood = step(rows, statistics, tied)
+        ((statistics, log_likelihood),) = steps(rows, [(statistics, log_likelihood)], tied)
         if n >= len(RELEASE) and log_likelihood - before < SMALL_GAIN * rows.n_kept:
             break
     return statistics, log_likelihood

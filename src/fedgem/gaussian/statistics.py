@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +56,40 @@ class Statistics:
         if self.overlap is not None and other.overlap is not None:
             overlap = self.overlap + other.overlap
         return Statistics(counts, self.means + share[:, None] * step, covariances, overlap)
+
+    def part(self, first: int, end: int) -> Statistics:
+        """Return the statistics of some components, each with a covariance of its own."""
+        some = slice(first, end)
+        return Statistics(
+            self.counts[some],
+            self.means[some],
+            None if self.covariances is None else self.covariances[some],
+            None if self.overlap is None else self.overlap[some, some],
+        )
+
+
+def concatenated(statistics: Sequence[Statistics]) -> Statistics:
+    """Put components side by side; a covariance that is pooled over some is repeated for each.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> some = Statistics(np.ones(2), np.zeros((2, 1)), np.array([[[4.0]]]))
+    >>> concatenated([some, some]).covariances.ravel()
+    array([4., 4., 4., 4.])
+    """
+    covariances = [
+        np.repeat(some.covariances, len(some.counts), axis=0)
+        if len(some.covariances) != len(some.counts)
+        else some.covariances
+        for some in statistics
+        if some.covariances is not None
+    ]
+    return Statistics(
+        np.concatenate([some.counts for some in statistics]),
+        np.concatenate([some.means for some in statistics]),
+        np.concatenate(covariances) if covariances else None,
+    )
 
 
 def covariances_about(statistics: Statistics, means: Array) -> Array | None:
