@@ -157,6 +157,7 @@ class KFed(Method):
         self.client_means_ = {name: reply.means for name, reply in replies.items()}
         sent = np.concatenate(list(self.client_means_.values()))
         first = list(self.client_means_)[federation.rng.integers(len(replies))]
+        # No client has more clusters than there are, but it may be told so.
         start = self.client_means_[first][: self.n_clusters]
         start = farthest_first(start, sent, self.n_clusters)
         self.cluster_of_ = {

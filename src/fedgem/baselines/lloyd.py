@@ -79,7 +79,15 @@ def lloyd_step(rows: Rows, means: Array, weights: Array | None = None) -> tuple[
 
 
 def lloyd(rows: Rows, means: Array, weights: Array | None = None) -> tuple[Statistics, float]:
-    """Repeat `lloyd_step` until the inertia no longer falls, and return the last one."""
+    """Repeat `lloyd_step` until the inertia no longer falls, and return the last one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = Rows.from_array(np.array([[0.0], [2.0], [9.0]]))
+    >>> lloyd(rows, np.array([[2.0], [3.0]]))[0].means.ravel()
+    array([1., 9.])
+    """
     least = np.inf
     for _ in range(MOST_STEPS):
         statistics, inertia = lloyd_step(rows, means, weights)
@@ -92,7 +100,15 @@ def lloyd(rows: Rows, means: Array, weights: Array | None = None) -> tuple[Stati
 def seeds(
     rows: Rows, n_clusters: int, rng: np.random.Generator, weights: Array | None = None
 ) -> Array:
-    """Return rows drawn by k-means++ (Arthur and Vassilvitskii, 2007); all where they are fewer."""
+    """Return rows drawn by k-means++ (Arthur and Vassilvitskii, 2007); all where they are fewer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = Rows.from_array(np.array([[0.0], [9.0]]))
+    >>> np.sort(seeds(rows, 3, np.random.default_rng(0)).ravel())
+    array([0., 9.])
+    """
     sample = rows.sample(SAMPLE if weights is None else rows.n_kept, rng).astype(np.float64)
     state = np.random.RandomState(rng.integers(2**32, dtype=np.uint32))
     n_seeds = min(n_clusters, len(sample))
