@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
-from sklearn.metrics import pairwise_distances_argmin
+from scipy.spatial.distance import cdist
 from sklearn.utils import check_random_state
 
 from fedgem.base import FederatedClusterer
@@ -114,7 +114,7 @@ class Method(FederatedClusterer):
 
     def _labels_of(self, block: Array, client: str | None) -> IntArray:
         """Return the cluster with the nearest mean."""
-        return np.asarray(pairwise_distances_argmin(block, self.means_))
+        return np.asarray(cdist(block, self.means_).argmin(axis=1))
 
     def fit(self, X: Any, y: Any = None, *, clients: Any = None) -> Self:
         """Find the clusters.
@@ -126,9 +126,9 @@ class Method(FederatedClusterer):
         y : ignored
         """
         params = self.get_params(deep=False)
-        if "n_clusters" in params:
-            given = params["n_clusters"]
-            require("n_clusters", given, "a whole number from 1", is_whole(given) and given >= 1)
+        for name in ("n_clusters", "max_iter", "n_local_steps"):
+            given = params.get(name, 1)
+            require(name, given, "a whole number from 1", is_whole(given) and given >= 1)
         inputs = collect(X, clients)
         seed = int(check_random_state(self.random_state).randint(2**31))
         weights = component_weights(params.get("n_local_components", 1), None, inputs)
