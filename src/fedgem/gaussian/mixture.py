@@ -153,7 +153,7 @@ def fit_mixture(
         state = np.random.RandomState(rng.integers(2**32, dtype=np.uint32))
         centres, _ = kmeans_plusplus(sample, n_components, random_state=state)
         labels = cdist(sample, centres, "sqeuclidean").argmin(axis=1)
-        trials.append((_of_labels(sample, labels, centres, covariance_type), 0.0))
+        trials.append((statistics_of_labels(sample, labels, centres, covariance_type), 0.0))
     for tied in RELEASE[:TRIAL_STEPS]:
         trials = steps(sampled, trials, tied)
     statistics, log_likelihood = max(trials, key=lambda trial: trial[1])
@@ -212,10 +212,30 @@ def fit_any_number(
     return best
 
 
-def _of_labels(
+def statistics_of_labels(
     X: Array, labels: IntArray, centres: Array, covariance_type: CovarianceType
 ) -> Statistics:
-    """Return the statistics of rows that each belong to one component."""
+    """Return the statistics of rows that each belong to one component.
+
+    Parameters
+    ----------
+    X : array of shape (N, d)
+        The rows.
+    labels : array of shape (N,)
+        Their components.
+    centres : array of shape (K, d)
+        The means of components without rows.
+    covariance_type : {"full", "tied", "diag", "spherical", "identity"}
+        The form of the covariances.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0], [2.0], [9.0]])
+    >>> statistics_of_labels(X, np.array([0, 0, 1]), np.zeros((2, 1)), "diag").covariances
+    array([[1.],
+           [0.]])
+    """
     n_components, n_features = centres.shape
     counts = np.bincount(labels, minlength=n_components).astype(np.float64)
     means, ndim = centres.copy(), {"diag": 2, "spherical": 1}.get(covariance_type, 3)
