@@ -1,0 +1,70 @@
+"""A study that takes a second: few rows, few methods."""
+
+from pathlib import Path
+
+import pytest
+
+from fedgem.studies.cases import blobs
+from fedgem.studies.catalogue import VARIED, lines_of, ranks_of, table_of
+from fedgem.studies.study import Measurement, Study
+
+MINE = '''
+from fedgem.baselines import Method, method
+from fedgem.messages import MomentsRequest
+
+@method("mine")
+class Mine(Method):
+    """Each client's mean is a cluster."""
+
+    def __init__(self, engine=None, random_state=None):
+        self.engine, self.random_state = engine, random_state
+
+    def _find(self, federation):
+        replies = federation.ask(MomentsRequest()).values()
+        return __import__("numpy").concatenate([r.statistics.means for r in replies])
+'''
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def data_dir():
+    """Return the folder of the paper's data sets."""
+    if not DATA.is_dir():
+        pytest.skip(f"the data sets are not at {DATA}")
+    return DATA
+
+
+@pytest.fixture
+def tiny():
+    cases = [
+        blobs("nominal", x=x, min_distance=x, n_clients=3, n_train=180, n_test=90, upsilon=1.0)
+        for x in (4.0, 8.0)
+    ]
+    return Study(
+        "tiny",
+        "a small study",
+        Measurement("tiny-rows", tuple(cases), lambda entry: entry.name == "FedGEM, paper"),
+        {"tiny": table_of("Tiny & small", VARIED, "R_min")},
+        {
+            "lines": lines_of("ari_local", "$R_{min}$"),
+            "clusters": lines_of("n_clusters", "$R_{min}$", log=True),
+            "ranks": ranks_of("ari_local", "local ARI"),
+        },
+    )
+
+
+@pytest.fixture
+def declare_method(tmp_path, monkeypatch):
+    """Write a file that declares a method; the list is as it was afterwards."""
+    from fedgem.baselines import METHODS
+
+    def write(text=MINE):
+        path = tmp_path / "mine.py"
+        path.write_text(text)
+        return str(path)
+
+    before = dict(METHODS)
+    yield write
+    METHODS.clear()
+    METHODS.update(before)
