@@ -38,7 +38,7 @@ def data_dir():
 @pytest.fixture
 def tiny():
     cases = [
-        blobs("nominal", x=x, min_distance=x, n_clients=3, n_train=180, n_test=90, upsilon=1.0)
+        blobs("nominal", x=x, min_distance=x, n_clients=3, n_train=180, n_test=90, upsilons=(1.0,))
         for x in (4.0, 8.0)
     ]
     return Study(

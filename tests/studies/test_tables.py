@@ -29,10 +29,24 @@ TABLE = Table(
 def row(data="mnist", method="FedGEM", seed=0, **values):
     filled = {
         **dict.fromkeys(SCHEMA.names),
-        "data": data, "method": method, "seed": seed, "is_federated": True,
-        "knows": "K_g", "n_classes": 10, "n_clients": 5, "n_clusters": 10, "miscount": 0,
-        "ari_local": 0.5, "ari_global": 0.5, "silhouette_local": 0.1, "silhouette_global": 0.1,
-        "seconds": 1.0, "n_rounds": 2, "bytes_up": 10, "bytes_down": 20, "versions": "v",
+        "data": data,
+        "method": method,
+        "seed": seed,
+        "is_federated": True,
+        "knows": "K_g",
+        "n_classes": 10,
+        "n_clients": 5,
+        "n_clusters": 10,
+        "miscount": 0,
+        "ari_local": 0.5,
+        "ari_global": 0.5,
+        "silhouette_local": 0.1,
+        "silhouette_global": 0.1,
+        "seconds": 1.0,
+        "n_rounds": 2,
+        "bytes_up": 10,
+        "bytes_down": 20,
+        "versions": "v",
     }
     return filled | values
 

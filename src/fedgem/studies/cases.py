@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from fedgem.typing import Array, IntArray
 
 Draw = Callable[[int, Path | None], FederatedSplit]
 BALANCES = ("nominal", "client imbalance", "cluster imbalance")
+SYNTHETIC_UPSILONS = (0.5, 1.0, 5.0, 10.0, 50.0)
 FIVE_CLIENTS = (0.40, 0.24, 0.16, 0.16, 0.04)  # their shares of the rows where they differ
 
 
@@ -32,8 +33,9 @@ class Case:
         Returns the clients' rows for a seed and a folder of data sets.
     x : float, optional
         What a study varies: the position on the axis of its figures.
-    upsilon : float, "auto" or sequence of float
-        What methods with final radii are told of them.
+    upsilons : tuple of float
+        The factors of the final radii that the paper tries. One is told to methods that take it;
+        among several, they have to choose.
     participation : float
         The share of the clients that answer in a round.
     is_real : bool
@@ -43,7 +45,7 @@ class Case:
     data: str
     draw: Draw
     x: float | None = None
-    upsilon: float | str | Sequence[float] = "auto"
+    upsilons: tuple[float, ...] = ()
     participation: float = 1.0
     is_real: bool = False
 
@@ -75,13 +77,12 @@ def spread_as_published(name: str, seed: int, data_dir: Path | None) -> Federate
 
 
 def real(name: str, *, participation: float = 1.0, x: float | None = None) -> Case:
-    """Return one of the paper's data sets; upsilon is chosen where the paper tries several."""
-    upsilons = SETTINGS[name].upsilons
+    """Return one of the paper's data sets."""
     return Case(
         name,
         partial(spread, name),
         x,
-        upsilon=upsilons[0] if len(upsilons) == 1 else "auto",
+        SETTINGS[name].upsilons,
         participation=participation,
         is_real=True,
     )
@@ -90,7 +91,7 @@ def real(name: str, *, participation: float = 1.0, x: float | None = None) -> Ca
 def real_as_published(name: str) -> Case:
     """Return one of the paper's data sets with the clients of the published program."""
     draw = partial(spread_as_published, name)
-    return Case(name, draw, upsilon=SETTINGS[name].upsilons, is_real=True)
+    return Case(name, draw, upsilons=SETTINGS[name].upsilons, is_real=True)
 
 
 def draw_blobs(
@@ -134,7 +135,7 @@ def blobs(
     n_clients: int = 5,
     n_train: int = 2500,
     n_test: int = 5000,
-    upsilon: float | str = "auto",
+    upsilons: tuple[float, ...] = SYNTHETIC_UPSILONS,
     participation: float = 1.0,
 ) -> Case:
     """Return the paper's round clusters, balanced over clients and clusters or not."""
@@ -146,4 +147,4 @@ def blobs(
         min_distance=min_distance,
         balance=balance,
     )
-    return Case(balance, draw, x, upsilon, participation)
+    return Case(balance, draw, x, upsilons, participation)

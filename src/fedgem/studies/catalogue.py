@@ -130,7 +130,7 @@ SENSITIVITY = Measurement(
 RADIUS = Measurement(
     "radius",
     tuple(
-        blobs(balance, x=u, upsilon=u, n_clients=15, n_train=7500, n_test=2000)
+        blobs(balance, x=u, upsilons=(u,), n_clients=15, n_train=7500, n_test=2000)
         for balance in BALANCES
         for u in (0.1, 1.0, 10.0, 100.0)
     ),

@@ -55,14 +55,14 @@ def lines(
     """
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
     with matplotlib.rc_context(STYLE):
-        height = 0.45 + 1.35 * len(panels) + 0.16 * -(-len(names) // 2)
+        height = 0.45 + 1.35 * len(panels) + 0.16 * (len(names) // 2 + 1)
         figure = Figure((WIDTH, height), layout="constrained")
-        axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
+        axes = figure.subplots(len(panels), sharex=True, sharey=True, squeeze=False)[:, 0]
         for ax, (title, panel) in zip(axes, panels.items(), strict=True):
             ax.set_title(title, loc="left")
             ax.set_ylabel(y)
             if truth is not None:
-                ax.axhline(truth, color="0.6", linewidth=0.8, zorder=0)
+                ax.axhline(truth, color="0.6", linewidth=0.8, zorder=0, label="in truth")
             for name, (positions, means, spreads) in panel.items():
                 n = names.index(name)
                 ax.errorbar(
@@ -88,7 +88,7 @@ def lines(
             handles.values(),
             handles.keys(),
             loc="outside lower center",
-            ncols=min(2, len(names)),
+            ncols=2,
             frameon=False,
             handlelength=3,
         )

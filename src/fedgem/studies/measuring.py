@@ -86,7 +86,7 @@ def measure(task: Task, data_dir: Path | None = None) -> Row:
         "n_local_components": dict(
             zip(split.train, split.memberships.sum(axis=1).tolist(), strict=True)
         ),
-        "upsilon": case.upsilon,
+        "upsilon": _upsilon(case, entry),
         "engine": LocalEngine(n_jobs=1, participation=case.participation),
         "random_state": task.seed,
     }
@@ -187,6 +187,14 @@ def _begin(files: Sequence[Path]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is the first process's to explain
     for path in files:
         declare(path)
+
+
+def _upsilon(case: Case, entry: Entry) -> float | str | tuple[float, ...]:
+    """Return what a method is told of upsilon."""
+    if entry is PROGRAM:
+        return case.upsilons
+    # Where the paper tries several, so does FedGEM, and more than those.
+    return case.upsilons[0] if len(case.upsilons) == 1 else "auto"
 
 
 def _knows(entry: Entry, estimator: FederatedClusterer) -> str:
