@@ -620,11 +620,12 @@ def test_study_without_a_name_lists_the_studies():
         (["table9"], "Found no study 'table9', expected one of table1, table2, silhouette,"),
         (["table1", "--data", "iris"], "--data: found 'iris', expected some of: mnist;"),
         (["table1", "--methods", "mine.py"], "mine.py: found no Python file"),
-        (["table1", "--data", "waveform", "--data-dir", "."], "waveform: found no waveform.csv"),
+        (["table1", "--data", "emnist", "--data-dir", "."], "emnist: found no emnist47_vae16.npz"),
     ],
 )
 def test_study_says_what_is_wrong(arguments, sentence, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path.parent / "cache"))
     result = call("study", *arguments, "--seeds", 1)
     assert result.exit_code == 1
     assert result.stderr.startswith(f"Error: {sentence}")

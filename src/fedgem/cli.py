@@ -351,7 +351,8 @@ def _sentence(error: Exception) -> str:
     """Return what went wrong in the words of the command line."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}."
-    return str(error).replace("n_local_components", "--clusters-per-client")
+    text = str(error).replace("n_local_components", "--clusters-per-client")
+    return text.replace("data_dir", "--data-dir")
 
 
 def _print_json(facts: dict[str, Any]) -> None:

@@ -1,7 +1,5 @@
 """A study that takes a second: few rows, few methods."""
 
-from pathlib import Path
-
 import pytest
 
 from fedgem.studies.cases import blobs
@@ -23,16 +21,6 @@ class Mine(Method):
         replies = federation.ask(MomentsRequest()).values()
         return __import__("numpy").concatenate([r.statistics.means for r in replies])
 '''
-
-DATA = Path(__file__).parents[3] / "shared" / "data"
-
-
-@pytest.fixture(scope="session")
-def data_dir():
-    """Return the folder of the paper's data sets."""
-    if not DATA.is_dir():
-        pytest.skip(f"the data sets are not at {DATA}")
-    return DATA
 
 
 @pytest.fixture

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgem.datasets import FederatedSplit, make_federated_blobs, partition
-from fedgem.studies.data import load
+from fedgem.datasets import Dataset, FederatedSplit, load_dataset, make_federated_blobs, partition
 from fedgem.studies.program import published_split
 from fedgem.studies.settings import SETTINGS
-from fedgem.typing import Array, IntArray
 
 Draw = Callable[[int, Path | None], FederatedSplit]
 BALANCES = ("nominal", "client imbalance", "cluster imbalance")
@@ -51,19 +49,19 @@ class Case:
 
 
 @cache
-def loaded(name: str, data_dir: Path | None) -> tuple[Array, IntArray]:
+def loaded(name: str, data_dir: Path | None) -> Dataset:
     """Load a data set once for all its seeds."""
-    return load(name, data_dir)
+    return load_dataset(name, data_dir)
 
 
 def spread(name: str, seed: int, data_dir: Path | None) -> FederatedSplit:
     """Spread a data set over clients as the paper describes it."""
-    (X, y), how = loaded(name, data_dir), SETTINGS[name]
+    known, how = loaded(name, data_dir), SETTINGS[name]
     return partition(
-        X,
-        y,
+        known.X,
+        known.y,
         how.n_clients,
-        most=int(y.max()) + 1 - how.spared,
+        most=len(known.class_names) - how.spared,
         train_share=how.train_share,
         random_state=seed,
     )
@@ -71,9 +69,9 @@ def spread(name: str, seed: int, data_dir: Path | None) -> FederatedSplit:
 
 def spread_as_published(name: str, seed: int, data_dir: Path | None) -> FederatedSplit:
     """Spread a data set over clients as the published program does."""
-    (X, y), how = loaded(name, data_dir), SETTINGS[name]
-    most = int(y.max()) + 1 - how.spared
-    return published_split(X, y, how.n_clients, most, how.train_share, seed)
+    known, how = loaded(name, data_dir), SETTINGS[name]
+    most = len(known.class_names) - how.spared
+    return published_split(known.X, known.y, how.n_clients, most, how.train_share, seed)
 
 
 def real(name: str, *, participation: float = 1.0, x: float | None = None) -> Case:

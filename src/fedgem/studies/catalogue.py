@@ -55,6 +55,20 @@ def _table(title: str, columns: Mapping[str, Column], x: str | None, rows: Seque
     return table(title, rows, columns, x)
 
 
+def communication(rows: Sequence[Row]) -> Table:
+    """Return the table of what federated methods send."""
+    columns: dict[str, Column] = {
+        "rounds": rounds,
+        "up, a round": traffic("up", each_round=True),
+        "down, a round": traffic("down", each_round=True),
+        "up, in total": traffic("up", each_round=False),
+        "down, in total": traffic("down", each_round=False),
+        "ARI local": score("ari_local"),
+    }
+    sent = [row for row in rows if row["is_federated"]]
+    return table("Bytes sent, by all clients together", sent, columns)
+
+
 def overview_of(title: str, *keys: str) -> TableOf:
     """Return what makes a table of means of rows."""
     return lambda rows: overview(title, rows, keys)
@@ -246,19 +260,7 @@ STUDIES = {
             "communication",
             "bytes that cross the wire, by all clients together",
             BENCHMARK,
-            {
-                "communication": table_of(
-                    "Bytes sent, by all clients together",
-                    {
-                        "rounds": rounds,
-                        "up, a round": traffic("up", each_round=True),
-                        "down, a round": traffic("down", each_round=True),
-                        "up, in total": traffic("up", each_round=False),
-                        "down, in total": traffic("down", each_round=False),
-                        "ARI local": score("ari_local"),
-                    },
-                )
-            },
+            {"communication": communication},
         ),
         Study(
             "sensitivity",

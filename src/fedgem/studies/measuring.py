@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -161,7 +162,14 @@ def measure_all(
     with _processes(jobs, files) as pool:
         futures = [pool.submit(measure, task, data_dir) for task in tasks]
         for future in as_completed(futures):
-            yield future.result()
+            try:
+                row = future.result()
+            except BrokenProcessPool as error:
+                raise InputError(
+                    "A process ended without an answer, as one does that runs out of memory; what "
+                    "is measured is kept. Go on with the same command and fewer --jobs."
+                ) from error
+            yield row
 
 
 @contextmanager

@@ -8,7 +8,7 @@ own is named where it is made; docs/errata.md explains them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,19 +16,18 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics import pairwise_distances_argmin, silhouette_score
 
 from fedgem.baselines import Entry, Federation, Method
+from fedgem.client import N_FOLDS
 from fedgem.datasets import FederatedSplit
 from fedgem.disjoint_set import labels_of
 from fedgem.engines.local import LocalEngine
 from fedgem.gaussian.covariances import Gaussians
 from fedgem.messages import TrainRequest
-from fedgem.rows import Rows
 from fedgem.superclusters import heuristic_radii, join_unless_siblings_meet
 from fedgem.typing import Array, IntArray
 from fedgem.uncertainty import squared_radii
 
 MAX_ITER = 10
 STILL = 1e-3  # training ends when no mean moves farther
-FOLDS, FOLDS_USED = 5, 3  # of the cross-validation that chooses upsilon
 
 
 @dataclass(frozen=True)
@@ -203,24 +202,19 @@ def _means(maximisers: Array, labels: IntArray) -> Array:
 
 
 def _silhouettes(federation: Federation, upsilons: Array) -> Array:
-    """Return the silhouette of held-out rows at each upsilon."""
-    rng, scores = federation.rng, np.zeros(len(upsilons))
-    rows = {
-        name: rng.permutation(np.concatenate(list(client.rows.blocks())))
-        for name, client in federation.clients.items()
-    }
-    for fold in range(FOLDS_USED):
-        held_out = {name: np.array_split(X, FOLDS)[fold] for name, X in rows.items()}
-        clients = {}
-        for name, client in federation.clients.items():
-            parts = np.array_split(rows[name], FOLDS)
-            kept = np.concatenate(parts[:fold] + parts[fold + 1 :])
-            clients[name] = replace(client, rows=Rows.from_array(kept))
+    """Return the silhouette of held-out rows at each upsilon.
+
+    All three folds of three are held out in turn; the program does so with three of five.
+    """
+    scores = np.zeros(len(upsilons))
+    for fold in range(N_FOLDS):
+        clients = {name: client.seeing(fold=fold) for name, client in federation.clients.items()}
         trained = _train(Federation(clients, federation.engine, federation.seed))
+        held_out = [np.concatenate(list(c.held_out.blocks())) for c in clients.values()]
         for u, upsilon in enumerate(upsilons):
             labels = _aggregate(trained, upsilon)
             means = _means(trained.maximisers, labels)
-            for g, X in enumerate(held_out.values()):
+            for g, X in enumerate(held_out):
                 found = pairwise_distances_argmin(X, means[labels[trained.owners == g]])
                 if 1 < len(np.unique(found)) < len(X):  # otherwise the program ends in an error
                     scores[u] += silhouette_score(X, found)
