@@ -1,26 +1,16 @@
 """A study that takes a second: few rows, few methods."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from fedgem.studies.cases import blobs
 from fedgem.studies.catalogue import VARIED, lines_of, ranks_of, table_of
 from fedgem.studies.study import Measurement, Study
 
-MINE = '''
-from fedgem.baselines import Method, method
-from fedgem.messages import MomentsRequest
-
-@method("mine")
-class Mine(Method):
-    """Each client's mean is a cluster."""
-
-    def __init__(self, engine=None, random_state=None):
-        self.engine, self.random_state = engine, random_state
-
-    def _find(self, federation):
-        replies = federation.ask(MomentsRequest()).values()
-        return __import__("numpy").concatenate([r.statistics.means for r in replies])
-'''
+PAGE = Path(__file__).parents[2] / "docs" / "studies.md"
+(MINE,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL)
 
 
 @pytest.fixture
