@@ -135,7 +135,7 @@ def test_within_a_published_standard_deviation():
 def test_what_is_published_is_there_for_every_data_set():
     assert set(DATA) == set(SETTINGS)
     assert published("silhouette", "FFCM-avg1", "emnist") == (-0.113, 0.026)
-    assert published("n_clusters", "DP-GMM, central", "abalone") == (15.46, 2.20)
+    assert published("n_clusters", "DP-GMM (central)", "abalone") == (15.46, 2.20)
     assert published("ari", "FedKmeans", "waveform") == (0.260, 0.015)
     assert published("ari", "mine", "mnist") is None
     assert published("n_clusters", "k-FED", "mnist") is None

@@ -62,6 +62,7 @@ def lines(
             ax.set_title(title, loc="left")
             ax.set_ylabel(y)
             if truth is not None:
+                ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
                 ax.axhline(truth, color="0.6", linewidth=0.8, zorder=0, label="in truth")
             for name, (positions, means, spreads) in panel.items():
                 n = names.index(name)

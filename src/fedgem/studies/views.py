@@ -91,9 +91,7 @@ def table(
         n_classes = next((g.rows[0]["n_classes"] for g in peers if g.rows), "?")
         place = f"{data} (K = {n_classes})" if at is None else f"{data}, {x} = {at:g}"
         for group in peers:
-            cells = [column(group, peers) for column in columns.values()]
-            if not group.rows:
-                cells = [Cell("failed"), *(Cell() for _ in cells[1:])]
+            cells = (column(group, peers) for column in columns.values())
             lines.append((Cell(place), Cell(group.method), *cells))
     return Table(title, ("data", "method", *columns), tuple(lines), notes(rows))
 
@@ -119,11 +117,13 @@ def score(key: str) -> Column:
     digits, higher = SCORES[key]
 
     def column(group: Group, peers: Sequence[Group]) -> Cell:
+        if not group.rows:
+            return Cell("failed")
         text = mean_and_spread(group.values(key), digits)
         if group.n_failed:
             text += f" ({group.n_failed} failed)"
         means = [other.values(key).mean() for other in peers if other.rows]
-        if higher is None or not group.rows or len(means) < 2:
+        if higher is None or len(means) < 2:
             return Cell(text)
         return Cell(text, group.values(key).mean() == (max if higher else min)(means))
 
