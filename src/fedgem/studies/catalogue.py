@@ -17,6 +17,7 @@ from fedgem.studies.study import Measurement, Study
 from fedgem.studies.views import (
     Column,
     as_published,
+    finds_number,
     knows,
     matrix,
     overview,
@@ -80,10 +81,11 @@ def lines_of(key: str, x: str, *, log: bool = False) -> FigureOf:
     def draw(rows: Sequence[Row]) -> Figure:
         from fedgem.studies import figures
 
-        truth = None
+        truth, shown = None, rows
         if key == "n_clusters":
             truth = float(np.mean([row["n_classes"] for row in rows]))
-        return figures.lines(series(rows, key), x, AXES[key], log=log, truth=truth)
+            shown = [row for row in rows if finds_number(row)]
+        return figures.lines(series(shown, key), x, AXES[key], log=log, truth=truth)
 
     return draw
 

@@ -15,6 +15,7 @@ from fedgem.studies.statistics import cliques, critical_difference, friedman_p_v
 from fedgem.typing import Array
 
 WIDTH = 3.4  # inches
+FAR_OFF = 5  # times the truth, where a logarithmic scale shows more
 # Okabe and Ito's palette without its yellow, which is faint on white; black first.
 COLOURS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
@@ -62,7 +63,11 @@ def lines(
             ax.set_title(title, loc="left")
             ax.set_ylabel(y)
             if truth is not None:
-                ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+                highest = max(float(means.max()) for _, means, _ in panel.values())
+                if highest > FAR_OFF * truth:
+                    ax.set_yscale("log")
+                else:
+                    ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
                 ax.axhline(truth, color="0.6", linewidth=0.8, zorder=0, label="in truth")
             for name, (positions, means, spreads) in panel.items():
                 n = names.index(name)
@@ -127,7 +132,7 @@ def critical_differences(scores: Array, names: Sequence[str], what: str) -> Figu
         ax.tick_params("y", length=0)
         ax.grid(axis="y", color="0.88", linewidth=0.6)
         ax.set_axisbelow(True)
-        ax.set_xlim(0.9, n_methods + 0.1)
+        ax.set_xlim(0.7, n_methods + 0.3)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_ylim(n_methods - 0.5, -0.5)
         for n, (first, last) in enumerate(cliques(values.tolist(), difference)):

@@ -51,7 +51,7 @@ class Task:
 def candidates() -> dict[str, Entry]:
     """Return all methods that a study may compare, FedGEM first: the list, and the program."""
     known = METHODS | {PROGRAM.name: PROGRAM}
-    return {name: known[name] for name in sorted(known, key=lambda n: not n.startswith("FedGEM"))}
+    return {n: known[n] for n in sorted(known, key=lambda n: ("FedGEM" not in n, n != "FedGEM"))}
 
 
 def declare(path: Path) -> list[str]:

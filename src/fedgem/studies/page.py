@@ -16,7 +16,7 @@ from fedgem.studies.catalogue import STUDIES
 from fedgem.studies.rows import Row, read
 from fedgem.studies.running import in_order, rows_of
 from fedgem.studies.tables import markdown
-from fedgem.studies.views import groups_of
+from fedgem.studies.views import finds_number, groups_of
 
 OURS = "FedGEM"
 HEAD = """# Benchmarks
@@ -98,9 +98,8 @@ def _wins(means: Mapping[str, Mapping[str, float]], what: str) -> str:
 
 def _count(rows: Sequence[Row]) -> str:
     """Say how far the numbers of clusters are off, of methods that have to find them."""
-    finding = [r for r in rows if r["error"] is None and "K" not in r["knows"].split(", ")]
     by_method: dict[str, list[float]] = {}
-    for own in _means(finding, "miscount").values():
+    for own in _means([row for row in rows if finds_number(row)], "miscount").values():
         for method, miscount in own.items():
             by_method.setdefault(method, []).append(miscount)
     off = sorted((float(np.mean(values)), method) for method, values in by_method.items())

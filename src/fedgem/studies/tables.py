@@ -56,12 +56,12 @@ class Table:
 
     @property
     def grouped(self) -> list[tuple[tuple[Cell, ...], bool]]:
-        """The lines as people read them: the name of a group once, and whether one begins."""
+        """The lines as people read them: the name of a group once, and whether the next begins."""
         firsts = [line[0].text for line in self.lines]
-        begins = [n == 0 or first != firsts[n - 1] for n, first in enumerate(firsts)]
+        new = [n == 0 or first != firsts[n - 1] for n, first in enumerate(firsts)]
         return [
-            (line if begin else (Cell(), *line[1:]), begin)
-            for line, begin in zip(self.lines, begins, strict=True)
+            (line if is_new else (Cell(), *line[1:]), is_new and n > 0 and not all(new))
+            for n, (line, is_new) in enumerate(zip(self.lines, new, strict=True))
         ]
 
 
@@ -70,8 +70,8 @@ def rich_table(table: Table) -> RichTable:
     shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, title=table.title)
     for n, name in enumerate(table.header):
         shown.add_column(Text(name), justify="left" if n < 2 else "right", no_wrap=True)
-    for n, (line, begins) in enumerate(table.grouped):
-        if begins and n:
+    for line, begins in table.grouped:
+        if begins:
             shown.add_section()
         shown.add_row(*(Text(cell.text, "bold" if cell.best else "") for cell in line))
     return shown
@@ -131,7 +131,7 @@ def latex(table: Table) -> str:
     """
     lines: list[str] = []
     for cells, begins in table.grouped:
-        if begins and lines:
+        if begins:
             lines.append(r"\addlinespace")
         texts = [rf"\textbf{{{escape(c.text)}}}" if c.best else escape(c.text) for c in cells]
         lines.append(" & ".join(texts) + r" \\")

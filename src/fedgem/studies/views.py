@@ -112,6 +112,11 @@ def notes(rows: Sequence[Row]) -> tuple[str, ...]:
     )
 
 
+def finds_number(row: Row) -> bool:
+    """Tell whether a method was not told how many clusters there are, and did not fail."""
+    return row["error"] is None and "K" not in row["knows"].split(", ")
+
+
 def score(key: str) -> Column:
     """Return the column of a score: its mean and its standard deviation."""
     digits, higher = SCORES[key]
