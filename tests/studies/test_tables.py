@@ -159,6 +159,21 @@ def test_the_page_says_where_fedgem_loses():
     assert text.endswith("on average: 1.5 (FedGEM) and 400.0 (AFCL).")
 
 
+def test_where_all_fail_there_is_no_figure():
+    rows = [row(x=1.0, knows=None, error="ValueError: no")]
+    assert all(draw(rows) is None for draw in STUDIES["radius"].figures.values())
+
+
+def test_numbers_of_clusters_far_off_are_drawn_on_a_logarithmic_scale():
+    draw = STUDIES["radius"].figures["radius-clusters"]
+    near = [row(data, x=x, n_clusters=12) for data in ("a", "b") for x in (1.0, 2.0)]
+    assert {ax.get_yscale() for ax in draw(near).axes} == {"linear"}
+    far = [*near, row("a", "AFCL", x=1.0, n_clusters=112)]
+    assert {ax.get_yscale() for ax in draw(far).axes} == {"log"}
+    told = [row(x=1.0, method="FedKmeans", knows="K, K_g")]
+    assert draw(told) is None
+
+
 def test_no_page_of_nothing(tmp_path):
     with pytest.raises(ValueError, match="found no rows"):
         page(tmp_path)

@@ -78,14 +78,15 @@ def overview_of(title: str, *keys: str) -> TableOf:
 def lines_of(key: str, x: str, *, log: bool = False) -> FigureOf:
     """Return what makes a figure of what a study varies; it needs Matplotlib."""
 
-    def draw(rows: Sequence[Row]) -> Figure:
+    def draw(rows: Sequence[Row]) -> Figure | None:
         from fedgem.studies import figures
 
         truth, shown = None, rows
         if key == "n_clusters":
             truth = float(np.mean([row["n_classes"] for row in rows]))
             shown = [row for row in rows if finds_number(row)]
-        return figures.lines(series(shown, key), x, AXES[key], log=log, truth=truth)
+        panels = series(shown, key)
+        return figures.lines(panels, x, AXES[key], log=log, truth=truth) if panels else None
 
     return draw
 

@@ -55,6 +55,7 @@ def lines(
         Where a line is to say what is right.
     """
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
+    highest = max(means.max() for panel in panels.values() for _, means, _ in panel.values())
     with matplotlib.rc_context(STYLE):
         height = 0.45 + 1.35 * len(panels) + 0.16 * (len(names) // 2 + 1)
         figure = Figure((WIDTH, height), layout="constrained")
@@ -63,7 +64,6 @@ def lines(
             ax.set_title(title, loc="left")
             ax.set_ylabel(y)
             if truth is not None:
-                highest = max(float(means.max()) for _, means, _ in panel.values())
                 if highest > FAR_OFF * truth:
                     ax.set_yscale("log")
                 else:
