@@ -145,7 +145,7 @@ def show_tables(tables: Sequence[StudyTable], folder: Path) -> None:
     from fedgem.studies.tables import rich_table
 
     # Lines that are too long for a terminal stay readable in a file or a pager; cut, they do not.
-    wide = Console(markup=False, highlight=False, emoji=False, width=max(out.width, 160))
+    wide = Console(markup=False, highlight=False, emoji=False, width=max(out.width, 200))
     for table in tables:
         wide.print(rich_table(table))
         for note in table.notes:
