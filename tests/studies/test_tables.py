@@ -154,8 +154,8 @@ def test_the_page_says_where_fedgem_loses():
     text = in_words(rows)
     assert "3 methods on 2 data sets, with 1 seed," in text
     assert "on each client on its own, FedGEM is best on 1 of 2 data sets (mnist)." in text
-    assert "It loses on frog-a to k-FED (0.600 against 0.700)." in text
-    assert "It loses on mnist to k-FED (0.500 against 0.700)." in text
+    assert "It loses on frog-a to k-FED, which is told K (0.600 against 0.700)." in text
+    assert "It loses on mnist to k-FED, which is told K (0.500 against 0.700)." in text
     assert text.endswith("on average: 1.5 (FedGEM) and 400.0 (AFCL).")
 
 

@@ -60,7 +60,7 @@ def in_words(rows: Sequence[Row]) -> str:
     """
     sentences = [_setting(rows)]
     for key, what in (("ari_local", "each client on its own"), ("ari_global", "all rows at once")):
-        sentences.append(_wins(_means(rows, key), what))
+        sentences.append(_wins(_means(rows, key), what, _told_number(rows)))
     return " ".join([*sentences, _count(rows)])
 
 
@@ -82,14 +82,20 @@ def _means(rows: Sequence[Row], key: str) -> dict[str, dict[str, float]]:
     }
 
 
-def _wins(means: Mapping[str, Mapping[str, float]], what: str) -> str:
+def _told_number(rows: Sequence[Row]) -> set[str]:
+    """Return the methods that are told how many clusters there are."""
+    return {r["method"] for r in rows if r["error"] is None and not finds_number(r)}
+
+
+def _wins(means: Mapping[str, Mapping[str, float]], what: str, told: set[str]) -> str:
     """Say where FedGEM is best, and to whom it loses where it is not."""
     best = {data: max(own, key=lambda m: own[m]) for data, own in means.items() if OURS in own}
     won = [data for data, method in best.items() if method == OURS]
     text = f"Scored on {what}, {OURS} is best on {len(won)} of {len(best)} data sets"
     text += f" ({', '.join(won)})." if won else "."
     lost = [
-        f"on {data} to {method} ({means[data][OURS]:.3f} against {means[data][method]:.3f})"
+        f"on {data} to {method}{', which is told K' if method in told else ''} "
+        f"({means[data][OURS]:.3f} against {means[data][method]:.3f})"
         for data, method in best.items()
         if method != OURS
     ]
