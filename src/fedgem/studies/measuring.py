@@ -192,7 +192,7 @@ def _processes(jobs: int, files: Sequence[Path]) -> Iterator[ProcessPoolExecutor
 
 def _begin(files: Sequence[Path]) -> None:
     """Prepare a process for its tasks."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is the first process's to explain
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process gets it too, and ends this one
     for path in files:
         declare(path)
 
