@@ -605,3 +605,43 @@ def test_marks_are_plain_where_the_output_takes_no_others(monkeypatch):
     monkeypatch.setattr(rendering, "out", Console(file=screen))
     rendering.show_members({"a": [5, None]})
     assert screen.buffer.getvalue().split()[-5:] == [b"a", b"|", b"x", b"|", b"."]
+
+
+def test_study_without_a_name_lists_the_studies():
+    result = call("study")
+    assert result.exit_code == 0
+    assert "table1" in result.stdout
+    assert "sensitivity" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["table9"], "Found no study 'table9', expected one of table1, table2, silhouette,"),
+        (["table1", "--data", "iris"], "--data: found 'iris', expected some of: mnist;"),
+        (["table1", "--methods", "mine.py"], "mine.py: found no Python file"),
+        (["table1", "--data", "emnist", "--data-dir", "."], "emnist: found no emnist47_vae16.npz"),
+    ],
+)
+def test_study_says_what_is_wrong(arguments, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path.parent / "cache"))
+    result = call("study", *arguments, "--seeds", 1)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: {sentence}")
+    assert result.stderr.count("\n") == 1
+    assert names() == []
+
+
+def test_study_measures_shows_and_says_where_it_is(tmp_path, monkeypatch):
+    """One seed of the paper's way on small blobs, in this process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    arguments = ["study", "radius", "--seeds", 1, "--jobs", 1, "--data", "nominal"]
+    result = call(*arguments, "--methods", "FedGEM, paper")
+    assert result.exit_code == 0
+    assert "nominal, upsilon = 100" in result.stdout
+    assert result.stdout.endswith("Written to fedgem-study/radius.\n")
+    assert names("fedgem-study") == ["radius", "rows"]
+    before = result.stdout
+    assert call(*arguments, "--methods", "FedGEM, paper").stdout == before

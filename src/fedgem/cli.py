@@ -1,4 +1,4 @@
-"""The command line: `fedgem demo`, `fedgem fit`, `fedgem predict` and `fedgem show`.
+"""The command line: `fedgem demo`, `fit`, `predict`, `show` and `study`.
 
 Whatever takes long to import is imported by the command that needs it.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -235,6 +236,59 @@ def show(folder: Folder, as_json: Json = False) -> None:
         rendering.show_run(facts)
 
 
+@app.command(
+    epilog="\b\nExamples:\n  fedgem study                      which studies there are\n"
+    "  fedgem study table1 --seeds 10 --data mnist --data 'frog-*'\n"
+    "  fedgem study table1 --methods mine.py"
+)
+def study(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The study.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many seeds.")] = 50,
+    out: Annotated[Path, typer.Option(help="The folder of all studies.")] = Path("fedgem-study"),
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="A data set to measure on; all by default, * matches any. Repeatable."),
+    ] = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A method to measure, likewise, or a Python file with a class under "
+            "@fedgem.baselines.method('its name'). Repeatable."
+        ),
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="The folder that data sets are read from.")
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Processes, of one thread each; one a core."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Measure again.")] = False,
+) -> None:
+    """Measure methods against each other, and draw tables and figures.
+
+    Every row is kept as soon as it is measured: Ctrl-C stops a study, and the same command goes on
+    from there. A study that is complete is only drawn anew. The tables show all that was measured
+    so far, as Markdown, CSV and LaTeX too; figures are SVG and PNG.
+    """
+    from fedgem import rendering
+    from fedgem.studies.catalogue import STUDIES
+    from fedgem.studies.running import NO_FIGURES, Options, can_draw, run_study
+
+    if name is None:
+        rendering.show_studies({study.name: study.about for study in STUDIES.values()})
+        return
+    if name not in STUDIES:
+        raise InputError(f"Found no study {name!r}, expected one of {', '.join(STUDIES)}.")
+    jobs = jobs or os.cpu_count() or 1
+    options = Options(seeds, out, data or (), methods or (), data_dir, jobs, force)
+    with rendering.counting("Measuring") as (begin, step):
+        tables = run_study(STUDIES[name], options, begin, lambda row: step())
+    rendering.show_tables(tables, out / name)
+    if STUDIES[name].figures and not can_draw():
+        typer.echo(NO_FIGURES, err=True)
+
+
 def _clusters_per_client(text: str) -> Any:
     """Return the number, the numbers or the mapping that a user means, or "auto"."""
     if text == "auto":
@@ -297,7 +351,8 @@ def _sentence(error: Exception) -> str:
     """Return what went wrong in the words of the command line."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}."
-    return str(error).replace("n_local_components", "--clusters-per-client")
+    text = str(error).replace("n_local_components", "--clusters-per-client")
+    return text.replace("data_dir", "--data-dir")
 
 
 def _print_json(facts: dict[str, Any]) -> None:

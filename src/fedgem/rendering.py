@@ -6,11 +6,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from fedgem.client import Client
@@ -18,6 +26,9 @@ from fedgem.consensus import Consensus
 from fedgem.engines.local import LocalEngine, State, Task
 from fedgem.scaling import Moments
 from fedgem.server import Training
+
+if TYPE_CHECKING:
+    from fedgem.studies.tables import Table as StudyTable
 
 # Names of clients and columns are shown as they are, whatever is in them.
 out = Console(markup=False, highlight=False, emoji=False)
@@ -95,6 +106,52 @@ def progress(first: str) -> Iterator[LocalEngine]:
     with Progress(*columns, console=notes, transient=True, disable=not notes.is_terminal) as bars:
         bars.add_task(first, total=None)
         yield ShownEngine(bars=bars)
+
+
+@contextmanager
+def counting(what: str) -> Iterator[tuple[Callable[[int], None], Callable[[], None]]]:
+    """Show a bar while many tasks are done; nothing outside a terminal.
+
+    Gives a function to call with their number, and one to call after each.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns,
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=notes,
+        transient=True,
+        disable=not notes.is_terminal,
+    ) as bars:
+        task = bars.add_task(what, total=None)
+        yield (
+            lambda n_tasks: bars.update(task, total=n_tasks),
+            lambda: bars.advance(task),
+        )
+
+
+def show_studies(about: Mapping[str, str]) -> None:
+    """Show which studies there are, each with what it shows."""
+    table = _table()
+    table.add_column("study")
+    table.add_column("what it shows")
+    for name, what in about.items():
+        table.add_row(name, what)
+    out.print(table)
+
+
+def show_tables(tables: Sequence[StudyTable], folder: Path) -> None:
+    """Show the tables of a study, and say where they are."""
+    from fedgem.studies.tables import rich_table
+
+    # Lines that are too long for a terminal stay readable in a file or a pager; cut, they do not.
+    wide = Console(markup=False, highlight=False, emoji=False, width=max(out.width, 200))
+    for table in tables:
+        wide.print(rich_table(table))
+        for note in table.notes:
+            say(note, "dim")
+        say()
+    out.print(f"Written to {folder}.", soft_wrap=True)
 
 
 def say(text: str = "", style: str | None = None) -> None:

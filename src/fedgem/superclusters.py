@@ -84,7 +84,7 @@ def _overlapping_pairs(means, radii, owners, tree):  # type: ignore[no-untyped-d
 
 
 @njit(cache=True, nogil=True)
-def _join_unless_siblings_meet(first, second, owners, n_owners):  # type: ignore[no-untyped-def]
+def join_unless_siblings_meet(first, second, owners, n_owners):  # type: ignore[no-untyped-def]
     """Join the pairs in order where that puts no two components of one client together.
 
     Returns a code for each pair: 2 joined it, 1 found it joined, 0 refused it.
@@ -185,7 +185,7 @@ def _closest_without_siblings(
 ) -> IntArray:
     """Return which pairs count when no two components of one client may meet, closest first."""
     order = np.lexsort((second, first, length))
-    joined = _join_unless_siblings_meet(first[order], second[order], owners, owners.max() + 1)
+    joined = join_unless_siblings_meet(first[order], second[order], owners, owners.max() + 1)
     return np.asarray(order[joined > 0])
 
 
@@ -289,7 +289,7 @@ def merge_tree(
         length = scaled_distances(means, scales, i, p)
         order = np.lexsort((p, i, length))
         i, p, length = i[order], p[order], length[order]
-        outcome = _join_unless_siblings_meet(i, p, owners, owners.max() + 1)
+        outcome = join_unless_siblings_meet(i, p, owners, owners.max() + 1)
         next_cost = np.square(length[_apart(len(means), i, p, outcome == 2)].min(initial=np.inf))
         i, p, length = i[outcome == 2], p[outcome == 2], length[outcome == 2]
     else:

@@ -53,5 +53,8 @@ def test_what_is_wrong_is_said():
 def test_a_method_is_told_only_what_it_may_know():
     known = {"n_clusters": 10, "n_local_components": 3, "upsilon": 5.0, "random_state": 1}
     assert METHODS["FedGEM"].informed(**known).n_local_components == 3
+    assert (
+        METHODS["FedGEM"].informed(**known).upsilon is None
+    )  # which would ask for the paper's way
     assert METHODS["FedGEM, told nothing"].informed(**known).n_local_components == "auto"
     assert METHODS["FedGEM, paper"].informed(**known).upsilon == 5.0

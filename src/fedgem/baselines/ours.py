@@ -6,7 +6,7 @@ from fedgem.baselines.method import method
 from fedgem.estimator import FedGEM
 
 
-@method("FedGEM")
+@method("FedGEM", told=("n_local_components",))
 def default() -> FedGEM:
     """Return FedGEM as it is, told how many clusters each client has."""
     return FedGEM()
