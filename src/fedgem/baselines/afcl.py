@@ -2,8 +2,7 @@
 
 Y. Zhang, Y. Zhang, Y. Lu, M. Li, X. Chen and Y.-M. Cheung, "Asynchronous Federated Clustering with
 Unknown Number of Clusters", AAAI 2025. This follows the program that its authors published
-(Yunfan-Zhang/AFCL), named below by its functions, and does without what only that program's score
-needs. Where the program is unclear or contradicts itself:
+(Yunfan-Zhang/AFCL), whose functions it names. Where that is unclear or contradicts itself:
 
 - The program has a client send as many starting seeds as there are to be in all, or all its rows
   where it has fewer. Here client g sends K_g, drawn by k-means++, and all of them are the start, as
@@ -236,7 +235,7 @@ class AFCL(Method):
     The server has more seeds than there are clusters. Each row pulls the seed that wins it, and
     the seeds near that one, until seeds of the same cluster lie in the same place. A client is
     active in some rounds only; what the server knows of clients that are seldom active it uses
-    again.
+    again. Where clusters do not lie clearly apart, all seeds can end up in one place.
 
     Parameters
     ----------

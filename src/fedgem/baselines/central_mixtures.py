@@ -170,3 +170,9 @@ class CentralDPGMM(CentralMixture):
 def paper_gmm() -> CentralGMM:
     """Return the mixture that the published figures agree with: round components."""
     return CentralGMM(covariance_type="spherical", init_params="k-means++")
+
+
+@method("DP-GMM, paper (central)", is_federated=False)
+def paper_dpgmm() -> CentralDPGMM:
+    """Return the mixture that the published figures agree with: round components."""
+    return CentralDPGMM(covariance_type="spherical", init_params="k-means++")
