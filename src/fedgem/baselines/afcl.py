@@ -26,7 +26,6 @@ import numpy as np
 from numba import njit
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
-from sklearn.metrics import pairwise_distances_argmin
 
 from fedgem.baselines.method import Federation, Method, method
 from fedgem.client import Client, respond
@@ -115,8 +114,9 @@ def _start(request: StartRequest, client: Client, pool: Executor | None = None) 
 @respond.register
 def _update(request: UpdateRequest, client: Client, pool: Executor | None = None) -> UpdateReply:
     """Gather the updates of the client's rows (`AFCL_client`)."""
-    rows = np.concatenate(list(client.rows.blocks())).astype(np.float64)
-    nearest = pairwise_distances_argmin(rows, request.seeds)
+    blocks = list(client.rows.blocks())
+    rows = np.concatenate(blocks).astype(np.float64)
+    nearest = np.concatenate([cdist(block, request.seeds).argmin(axis=1) for block in blocks])
     order = np.argsort(nearest, kind="stable")
     rows, nearest = rows[order], nearest[order]
     return UpdateReply(nearest, request.rates * (rows - request.seeds[nearest]))
@@ -285,7 +285,7 @@ class AFCL(Method):
         span = np.max([reply.largest for reply in extents], axis=0) - least
         self.span_ = np.where(span > 0, span, 1.0)
         scaled = {
-            name: replace(client, rows=client.rows.scaled(least, self.span_))
+            name: client.seeing(shift=least, scale=self.span_)
             for name, client in federation.clients.items()
         }
         seeds = self._learn(replace(federation, clients=scaled))
@@ -325,4 +325,4 @@ class AFCL(Method):
 
     def _labels_of(self, block: Array, client: str | None) -> IntArray:
         """Return the cluster with the nearest seed, measured in the features' spans."""
-        return np.asarray(pairwise_distances_argmin(block / self.span_, self.means_ / self.span_))
+        return np.asarray(cdist(block / self.span_, self.means_ / self.span_).argmin(axis=1))
