@@ -40,6 +40,6 @@ def test_the_number_of_threads_does_not_matter_and_clients_may_be_missing(entry)
         pytest.skip("no clients to miss")
     models = [fit(entry, LocalEngine(n_jobs, participation=0.5)) for n_jobs in (1, 3)]
     np.testing.assert_array_equal(models[0].means_, models[1].means_)
-    assert all(len(round_.bytes_up) == 2 for round_ in models[0].history_)
+    assert all(len(round_.bytes_up) <= 2 for round_ in models[0].history_)
     labels = [model.predict(CLIENTS["noisy"], client="noisy") for model in models]
     np.testing.assert_array_equal(*labels)
