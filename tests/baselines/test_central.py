@@ -16,7 +16,7 @@ CENTRAL = [name for name in METHODS if name.endswith("(central)")]
 
 
 def test_all_are_marked_as_central():
-    assert len(CENTRAL) == 7
+    assert len(CENTRAL) == 6
     assert not any(METHODS[name].is_federated for name in CENTRAL)
 
 

@@ -119,7 +119,7 @@ class CentralDPGMM(CentralMixture):
     max_iter : int
         The number of steps, 20 in the published comparison.
     covariance_type, init_params : str
-        As in scikit-learn.
+        As in scikit-learn; round components agree with the published figures.
     engine : ignored
     random_state : int, RandomState or None
         Decides the start.
@@ -146,8 +146,8 @@ class CentralDPGMM(CentralMixture):
         self,
         n_local_components: object = 2,
         max_iter: int = 20,
-        covariance_type: str = "full",
-        init_params: str = "kmeans",
+        covariance_type: str = "spherical",
+        init_params: str = "k-means++",
         engine: LocalEngine | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -170,9 +170,3 @@ class CentralDPGMM(CentralMixture):
 def paper_gmm() -> CentralGMM:
     """Return the mixture that the published figures agree with: round components."""
     return CentralGMM(covariance_type="spherical", init_params="k-means++")
-
-
-@method("DP-GMM, paper (central)", is_federated=False)
-def paper_dpgmm() -> CentralDPGMM:
-    """Return the mixture that the published figures agree with: round components."""
-    return CentralDPGMM(covariance_type="spherical", init_params="k-means++")
