@@ -44,6 +44,18 @@ def test_clients_find_their_own_number():
     assert_finds(FedGEM(random_state=0).fit(rows), rows, truth, 3)
 
 
+def test_clients_too_small_to_guess_their_numbers_learn_them_from_the_others():
+    rng = np.random.default_rng(0)
+    centres = 5 * np.eye(5)[:3]
+    truth = {f"client-{g}": np.repeat(own, 15) for g, own in enumerate(TWO_OF_THREE * 5)}
+    rows = {name: centres[own] + rng.normal(size=(30, 5)) for name, own in truth.items()}
+    guesses = [FedGEM(random_state=0).fit([X]).n_clusters_ for X in rows.values()]
+    assert min(guesses) == 1
+    model = FedGEM(random_state=0).fit(rows)
+    assert_finds(model, rows, truth, 3)
+    assert_array_equal(model.memberships_.sum(axis=1), 2)
+
+
 @pytest.mark.parametrize(
     ("clusters", "n_local", "n_clusters"),
     [

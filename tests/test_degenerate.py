@@ -81,8 +81,8 @@ def test_a_client_of_one_row(covariance_type, found):
     rows, truth = separated([(0, 1), (0, 1)])
     rows["alone"], truth["alone"] = rows["plant-0"][:1], truth["plant-0"][:1]
     model = fit(rows, [2, 2, 1], covariance_type, found)
-    assert model.labels_[2][0] == model.labels_[0][0]
     # "auto" may make two of a cluster by chance.
+    assert found or model.labels_[2][0] == model.labels_[0][0]
     assert agreement(model, truth, ["plant-0", "plant-1"]) > (0.7 if found else 0.99)
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chi2_contingency
 
-from fedgem.grouping import apart, groupings
+from fedgem.grouping import apart, groupings, n_told_apart
 from strategies import seeds
 
 
@@ -82,3 +82,23 @@ def test_proportions_speak_against_what_touches():
     counts = np.array([[50.0, 50.0, 0.0], [40.0, 40.0, 0.0], [5.0, 5.0, 90.0], [0.0, 0.0, 80.0]])
     overlap = np.array([[80.0, 4.0, 0.0], [4.0, 80.0, 6.0], [0.0, 6.0, 160.0]])
     assert_array_equal(groupings(counts, overlap, 2, "touch")[2], [0, 0, 1])
+
+
+@given(seeds, st.integers(2, 4), st.integers(1, 3))
+def test_as_many_groups_are_told_apart_as_are_found_independently(seed, n_clusters, n_parts):
+    rng = np.random.default_rng(seed)
+    n_clients = 30
+    has = rng.random((n_clients, n_clusters)) < 0.5
+    has[:n_clusters] |= np.eye(n_clusters, dtype=bool)
+    shares = rng.dirichlet(np.full(n_parts, 20.0), size=n_clusters)
+    counts = np.concatenate(
+        [rng.multinomial(200 * has[:, k], shares[k]) for k in range(n_clusters)], axis=1
+    )
+    n_rows = counts.sum(axis=1)
+    assert n_told_apart(counts.astype(float), n_rows) == n_clusters
+
+
+@pytest.mark.parametrize("n_clients", [1, 2, 20])
+def test_clients_that_are_alike_tell_nothing_apart(n_clients):
+    counts = np.random.default_rng(0).multinomial(300, [0.5, 0.3, 0.2], size=n_clients)
+    assert n_told_apart(counts.astype(float), counts.sum(axis=1)) == 1

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,12 +16,14 @@ from fedgem.gaussian.statistics import Statistics
 from fedgem.rows import Rows
 from fedgem.shared import (
     SharedMixture,
+    akaike_information,
     all_likelihoods,
     bayesian_information,
     cluster_moments,
     local_weights,
     merged,
     n_parameters,
+    n_present,
     own_penalties,
     parts_for,
     pooled,
@@ -345,6 +349,25 @@ def test_the_bic():
     assert_allclose(own_penalties(known, n_rows, n_local).sum(), own)
     found = bayesian_information(known, n_rows, n_local, "diag")
     assert_allclose(found, -120 - 0.5 * 12 * np.log(60) - own)
+
+
+def test_the_aic():
+    mixture = random_mixture("diag", np.random.default_rng(0))  # 3 clients, 2 clusters, 3 parts
+    mixture = replace(mixture, log_likelihoods=np.array([-5.0, np.nan, -7.0]))
+    shared = 3 * (2 + 2) + 1  # means, variances, a share
+    found = akaike_information(mixture, np.array([10, 20, 20]), "diag")
+    assert_allclose(found, -5 - 7 - 12 / 30 * 20 - shared - 3)
+    unknown = replace(mixture, log_likelihoods=np.full(3, np.nan))
+    assert akaike_information(unknown, np.array([10, 20, 20]), "diag") == -np.inf
+
+
+@given(seeds, st.integers(1, 6))
+def test_clusters_that_a_client_has_answer_for_99_of_100_rows(seed, n_clusters):
+    counts = np.random.default_rng(seed).dirichlet(np.full(n_clusters, 0.3), size=5) * 100
+    for own, n in zip(counts, n_present(counts), strict=True):
+        largest = np.sort(own)[::-1]
+        assert largest[:n].sum() >= 99 - 1e-9
+        assert largest[: n - 1].sum() < 99 + 1e-9
 
 
 def test_a_cluster_that_no_client_may_keep_is_none():

@@ -30,18 +30,20 @@ import numpy as np
 from fedgem.gaussian.covariances import CovarianceType, matrices
 from fedgem.gaussian.mixture import regularised
 from fedgem.gaussian.statistics import Statistics, concatenated
-from fedgem.grouping import groupings
+from fedgem.grouping import groupings, n_told_apart
 from fedgem.merging import merge_components
 from fedgem.messages import FitReply, FitRequest, Message, ShareReply, ShareRequest
 from fedgem.server import Round
 from fedgem.shared import (
     SharedMixture,
+    akaike_information,
     all_are_kept,
     all_likelihoods,
     bayesian_information,
     local_weights,
     merged,
     n_parameters,
+    n_present,
     own_penalties,
     parts_for,
     pooled,
@@ -138,15 +140,24 @@ class Consensus:
     def fewest(self) -> int:
         """The fewest clusters there can be: no client has one twice.
 
-        The largest of many guesses is too large, and no bound.
+        Large guesses are too large, and only what three clients in four find at least is a bound.
         """
-        return int(np.median(self.n_local) if self.guessed else self.n_local.max())
+        return int(np.quantile(self.n_local, 0.25) if self.guessed else self.n_local.max())
+
+    @property
+    def most(self) -> int:
+        """The most clusters to try: of guesses, as many as the clients' counts tell apart."""
+        widest = self.spread[-1]
+        if not self.guessed:
+            return len(widest.cluster_of)
+        return max(n_told_apart(widest.local_counts, self.n_rows), self.fewest)
 
     def score(self, mixture: SharedMixture) -> float:
-        """Return the BIC."""
-        return bayesian_information(
-            mixture, self.n_rows, self.n_local, self.settings.covariance_type
-        )
+        """Return the BIC; the AIC as long as clients only guess how many clusters they have."""
+        covariance_type = self.settings.covariance_type
+        if self.guessed:
+            return akaike_information(mixture, self.n_rows, covariance_type)
+        return bayesian_information(mixture, self.n_rows, self.n_local, covariance_type)
 
     def requests(self) -> Mapping[str, Message]:
         """Return the next request to each client; none when all is done."""
@@ -203,7 +214,7 @@ class Consensus:
             components.shapes[some],
         )
         state = replace(self, own=own, n_rows=n_rows, n_local=n_local, tree=tree)
-        sizes = {min(int(factor * state.fewest), tree.n_components) for factor in SPREAD}
+        sizes = {min(int(factor * n_local.max()), tree.n_components) for factor in SPREAD}
         return state._spread_to(sizes)
 
     def _spread_to(self, sizes: set[int]) -> Consensus:
@@ -255,7 +266,8 @@ class Consensus:
         return state._finished(mixtures)
 
     def _weights(self, mixture: SharedMixture) -> Array:
-        free = self.phase == "spread" or (self.phase == "number" and mixture.age < FREE_ROUNDS)
+        young = self.phase == "number" and mixture.age < FREE_ROUNDS
+        free = self.phase == "spread" or young or self.guessed
         return local_weights(mixture, None if free else self.n_local)
 
     def _tied(self, mixture: SharedMixture) -> float:
@@ -292,7 +304,7 @@ class Consensus:
         first = self.fewest + len(self.best)
         mixtures = [
             merged(mixture, clusters, self.settings.covariance_type)
-            for n_clusters in range(first, first + AT_ONCE)
+            for n_clusters in range(first, min(first + AT_ONCE, self.most + 1))
             for mixture, clusters in self._groupings(n_clusters)
         ]
         if mixtures:
@@ -302,7 +314,7 @@ class Consensus:
         if self.n_clusters == most < self.tree.n_components:
             wider = {int(factor * most) + 1 for factor in SPREAD[1:]}
             return self._spread_to({min(size, self.tree.n_components) for size in wider})
-        return self._try_shapes()
+        return self._after_all_numbers()
 
     def _after_numbers(self) -> Consensus:
         best = dict(self.best)
@@ -314,7 +326,17 @@ class Consensus:
         # On, as long as the best number is among the last that were tried.
         if state.n_clusters > max(best) - AT_ONCE:
             return state._try_numbers()
-        return state._try_shapes()
+        return state._after_all_numbers()
+
+    def _after_all_numbers(self) -> Consensus:
+        """Go on with the best number, or, where clients guessed theirs, once more with better ones.
+
+        Clients that may use every cluster show how many they have.
+        """
+        if not self.guessed:
+            return self._try_shapes()
+        n_local = n_present(self.best[self.n_clusters].cluster_counts)
+        return replace(self, guessed=False, n_local=n_local, best={})._try_numbers()
 
     @property
     def n_clusters(self) -> int:

@@ -98,3 +98,37 @@ def groupings(
         counts, overlap, names = counts[:, keep], overlap[np.ix_(keep, keep)], names[keep]
         found[len(names)] = np.unique(labels, return_inverse=True)[1].astype(np.intp)
     return found
+
+
+def n_told_apart(local_counts: Array, n_rows: IntArray) -> int:
+    """Return how many groups of components the clients' counts tell apart.
+
+    The components that go together best are joined as long as the BIC has it so: another
+    proportion at each of G clients takes G - 1 parameters more than the same one everywhere.
+
+    Parameters
+    ----------
+    local_counts
+        As in `groupings`.
+    n_rows : array of shape (G,)
+        How many rows each client has.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> local_counts = np.array([[30.0, 30.0, 0.0], [20.0, 20.0, 9.0], [9.0, 11.0, 40.0]])
+    >>> n_told_apart(local_counts, local_counts.sum(axis=1).astype(int))
+    2
+    """
+    price = 0.5 * max(len(n_rows) - 1, 1) * np.log(np.maximum(n_rows, 1)).mean()
+    counts = local_counts.copy()
+    while counts.shape[1] > 1:
+        cost, has = apart(counts), counts > 0.5
+        holders = (has[:, :, None] | has[:, None, :]).sum(axis=0)
+        cost[holders < min(2, len(n_rows))] = np.inf  # what one client has, it alone can judge
+        i, j = sorted(np.unravel_index(int(np.argmin(cost)), cost.shape))
+        if cost[i, j] > price:
+            break
+        counts[:, i] += counts[:, j]
+        counts = np.delete(counts, j, axis=1)
+    return len(counts.T)

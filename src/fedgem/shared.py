@@ -24,6 +24,9 @@ from fedgem.gaussian.statistics import Statistics, concatenated, products
 from fedgem.messages import SharedPart
 from fedgem.typing import Array, BoolArray, IntArray
 
+# A client has the fewest clusters that answer for more than this share of its rows.
+PRESENT = 0.99
+
 
 @dataclass(frozen=True)
 class SharedMixture:
@@ -154,6 +157,21 @@ def local_weights(
     return np.asarray(weights[:, mixture.cluster_of] * share)
 
 
+def n_present(local_counts: Array) -> IntArray:
+    """Return how many clusters each client has: the fewest with more than 99% of its rows.
+
+    The others are where its rows stray to. Of a client without rows nothing is known: all.
+
+    Examples
+    --------
+    >>> n_present(np.array([[60.0, 38.0, 2.0], [30.0, 30.0, 40.0], [0.0, 0.0, 0.0]]))
+    array([2, 3, 3])
+    """
+    largest_first = -np.sort(-local_counts, axis=1)
+    before = largest_first.cumsum(axis=1) - largest_first
+    return np.asarray((before <= PRESENT * local_counts.sum(axis=1, keepdims=True)).sum(axis=1))
+
+
 def parts_for(
     mixture: SharedMixture,
     weights: Array,
@@ -271,6 +289,17 @@ def bayesian_information(
     likelihood = all_likelihoods(mixture, n_rows).sum()
     shared = 0.5 * n_parameters(mixture, covariance_type) * np.log(n_rows.sum())
     return float(likelihood - shared - own_penalties(mixture, n_rows, n_local).sum())
+
+
+def akaike_information(
+    mixture: SharedMixture, n_rows: IntArray, covariance_type: CovarianceType
+) -> float:
+    """Return the AIC of a mixture that clients may use all of, as a log-likelihood."""
+    if np.isnan(mixture.log_likelihoods).all():
+        return -np.inf
+    own = len(n_rows) * (mixture.n_clusters - 1)
+    likelihood = all_likelihoods(mixture, n_rows).sum()
+    return float(likelihood - n_parameters(mixture, covariance_type) - own)
 
 
 def undecided(mixture: SharedMixture) -> float:
