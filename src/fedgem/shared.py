@@ -164,7 +164,7 @@ def n_present(local_counts: Array) -> IntArray:
 
     Examples
     --------
-    >>> n_present(np.array([[60.0, 38.0, 2.0], [30.0, 30.0, 40.0], [0.0, 0.0, 0.0]]))
+    >>> n_present(np.array([[60.0, 39.5, 0.5], [30.0, 30.0, 40.0], [0.0, 0.0, 0.0]]))
     array([2, 3, 3])
     """
     largest_first = -np.sort(-local_counts, axis=1)
