@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from fedgem.studies.cases import BALANCES, draw_blobs
-from fedgem.studies.measuring import scores
+from fedgem.studies.cases import BALANCES, draw_blobs, sized
+from fedgem.studies.measuring import Task, measure, scores
 
 
 def test_scores_are_those_of_scikit_learn():
@@ -36,3 +38,20 @@ def test_blobs_have_the_papers_numbers_of_rows(balance):
     shares = [np.bincount(y)[np.unique(y)] for y in split.train_labels.values()]
     uneven = any(s.max() > 2 * s.min() for s in shares[:1])
     assert uneven == (balance == "cluster imbalance")
+
+
+def test_sizes_are_those_that_are_asked_for():
+    case = sized("clients", 3.0, n_clients=3, n_train=90, n_clusters=5, n_features=6)
+    split = case.draw(0, None)
+    assert [X.shape for X in split.train.values()] == [(30, 6)] * 3
+    assert split.memberships.shape == (3, 5)
+
+
+def test_all_methods_take_the_rounds_of_the_case():
+    case = sized("clients", 3.0, n_clients=3, n_train=90, n_clusters=4)
+    for method in ("FedGEM, paper", "FedKmeans"):
+        row = measure(Task(case, method, 0))
+        assert row["error"] is None
+        assert row["n_rounds"] == 11  # and one to begin or to end
+    fewer = measure(Task(replace(case, max_iter=3), "FedKmeans", 0))
+    assert fewer["n_rounds"] == 4

@@ -1,6 +1,7 @@
 import csv
 import json
 import multiprocessing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from fedgem import InputError, StoredFileError
 from fedgem.studies import rows as stored
 from fedgem.studies import running
 from fedgem.studies.running import Options, rows_of, run_study
+from fedgem.studies.study import Measurement
 
 
 def names(folder):
@@ -107,6 +109,21 @@ def test_processes_measure_the_same_and_do_not_outlive_ctrl_c(tiny, declare_meth
         stored.read(rows_of(tiny.measurement, tmp_path / out)) for out in ("one", "two")
     )
     assert without_seconds(first) == without_seconds(second)
+
+
+def test_dear_cases_take_some_methods_and_seeds_and_timed_tasks_do_not_run_side_by_side(
+    tiny, declare_method, tmp_path
+):
+    cheap, dear = tiny.measurement.cases
+    dear = replace(dear, methods=("client means",), most_seeds=1)
+    timed = replace(tiny, measurement=Measurement("timed", (cheap, dear), is_timed=True))
+    options = Options(2, tmp_path, methods=["FedGEM, paper", declare_method()], jobs=2)
+    others = []  # processes that are there when a row is
+    run_study(timed, options, on_row=lambda row: others.extend(multiprocessing.active_children()))
+    assert others == []
+    rows = stored.read(rows_of(timed.measurement, tmp_path))
+    assert [(r["method"], r["seed"]) for r in rows if r["x"] == dear.x] == [("client means", 0)]
+    assert len(rows) == 5
 
 
 def test_a_method_that_fails_is_a_row_and_the_study_goes_on(tiny, declare_method, tmp_path):

@@ -139,6 +139,9 @@ def test_what_is_published_is_there_for_every_data_set():
     assert published("ari", "FedKmeans", "waveform") == (0.260, 0.015)
     assert published("ari", "mine", "mnist") is None
     assert published("n_clusters", "k-FED", "mnist") is None
+    assert published("seconds", "FedGEM, paper", "cifar-10") == (345, 35)
+    assert published("seconds", "FFCM-avg2", "emnist") == (6075, 842)
+    assert published("seconds", "AFCL", "abalone") is None
     for method in ("AFCL", "FedGEM, paper"):
         assert all(published("n_clusters", method, data)[1] > 1 for data in DATA)
 
@@ -172,6 +175,16 @@ def test_numbers_of_clusters_far_off_are_drawn_on_a_logarithmic_scale():
     assert {ax.get_yscale() for ax in draw(far).axes} == {"log"}
     told = [row(x=1.0, method="FedKmeans", knows="K, K_g")]
     assert draw(told) is None
+
+
+def test_each_size_has_an_axis_of_its_own():
+    cases = [case for case in STUDIES["scalability"].measurement.cases if not case.methods]
+    rows = [row(c.data, m, x=c.x) for c in cases for m in ("FedGEM", "AFCL")]
+    figure = STUDIES["scalability"].figures["scalability"](rows)
+    assert [ax.get_xlabel() for ax in figure.axes] == list(dict.fromkeys(c.data for c in cases))
+    assert {(ax.get_xscale(), ax.get_yscale()) for ax in figure.axes} == {("linear", "log")}
+    (drawn,) = STUDIES["scalability"].tables.values()
+    assert drawn(rows).lines[0][0].text == "features = 5"
 
 
 def test_no_page_of_nothing(tmp_path):

@@ -177,10 +177,11 @@ class Entry:
         Parameters
         ----------
         **known
-            What is known of the data, and `engine` and `random_state`.
+            What is known of the data, and `engine`, `random_state` and `max_iter`.
         """
         estimator = self.make()
-        takes = {*self.told, "engine", "random_state"} & set(estimator.get_params(deep=False))
+        takes = {*self.told, "engine", "random_state", "max_iter"}
+        takes &= set(estimator.get_params(deep=False))
         estimator.set_params(**{name: known[name] for name in takes if name in known})
         return estimator
 

@@ -382,7 +382,9 @@ def _full(
     covariances = np.empty((n_components, n_features, n_features))
     cancelled = np.empty((n_components, n_features))
     if expansion.kind == PAIRS:
-        collect_pairs(products.T, inverse, y, expansion.factor, covariances, cancelled)
+        # One layout, whatever the number of components: compiled once.
+        sums = np.ascontiguousarray(products.T)
+        collect_pairs(sums, inverse, y, expansion.factor, covariances, cancelled)
     if narrow.any():
         step = steps[narrow]
         second = moments.scatter[narrow] * inverse[narrow, :, None]

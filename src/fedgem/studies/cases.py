@@ -16,6 +16,7 @@ from fedgem.studies.settings import SETTINGS
 Draw = Callable[[int, Path | None], FederatedSplit]
 BALANCES = ("nominal", "client imbalance", "cluster imbalance")
 SYNTHETIC_UPSILONS = (0.5, 1.0, 5.0, 10.0, 50.0)
+TEST_ROWS = 50  # of each client, in the study of sizes
 FIVE_CLIENTS = (0.40, 0.24, 0.16, 0.16, 0.04)  # their shares of the rows where they differ
 
 
@@ -38,6 +39,12 @@ class Case:
         The share of the clients that answer in a round.
     is_real : bool
         Whether `draw` reads files.
+    max_iter : int, optional
+        The rounds of all methods that have that parameter; their own by default.
+    methods : tuple of str
+        The only methods that are measured here, where others would take days.
+    most_seeds : int, optional
+        How many seeds there are at most, likewise.
     """
 
     data: str
@@ -46,6 +53,9 @@ class Case:
     upsilons: tuple[float, ...] = ()
     participation: float = 1.0
     is_real: bool = False
+    max_iter: int | None = None
+    methods: tuple[str, ...] = ()
+    most_seeds: int | None = None
 
 
 @cache
@@ -74,7 +84,13 @@ def spread_as_published(name: str, seed: int, data_dir: Path | None) -> Federate
     return published_split(known.X, known.y, how.n_clients, most, how.train_share, seed)
 
 
-def real(name: str, *, participation: float = 1.0, x: float | None = None) -> Case:
+def real(
+    name: str,
+    *,
+    participation: float = 1.0,
+    x: float | None = None,
+    max_iter: int | None = None,
+) -> Case:
     """Return one of the paper's data sets."""
     return Case(
         name,
@@ -83,6 +99,7 @@ def real(name: str, *, participation: float = 1.0, x: float | None = None) -> Ca
         SETTINGS[name].upsilons,
         participation=participation,
         is_real=True,
+        max_iter=max_iter,
     )
 
 
@@ -101,6 +118,8 @@ def draw_blobs(
     n_test: int,
     min_distance: float,
     balance: str,
+    n_clusters: int = 10,
+    n_features: int = 4,
 ) -> FederatedSplit:
     """Draw the paper's round clusters; the numbers of rows are those of all clients.
 
@@ -113,6 +132,8 @@ def draw_blobs(
     trains, tests = (np.rint(n * shares).astype(int) for n in (n_train, n_test))
     blobs = make_federated_blobs(
         n_clients,
+        n_clusters,
+        n_features,
         n_rows=(trains + tests).tolist(),
         min_distance=min_distance,
         equal_weights=balance != "cluster imbalance",
@@ -146,3 +167,29 @@ def blobs(
         balance=balance,
     )
     return Case(balance, draw, x, upsilons, participation)
+
+
+def sized(
+    data: str,
+    x: float,
+    *,
+    n_clients: int = 5,
+    n_train: int,
+    n_clusters: int = 10,
+    n_features: int = 15,
+    min_distance: float = 2.0,
+    methods: tuple[str, ...] = (),
+    most_seeds: int | None = None,
+) -> Case:
+    """Return round clusters to time a fit of 10 rounds on; by default as in the paper's study."""
+    draw = partial(
+        draw_blobs,
+        n_clients=n_clients,
+        n_train=n_train,
+        n_test=TEST_ROWS * n_clients,
+        min_distance=min_distance,
+        balance="nominal",
+        n_clusters=n_clusters,
+        n_features=n_features,
+    )
+    return Case(data, draw, x, (1.0,), max_iter=10, methods=methods, most_seeds=most_seeds)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedgem.baselines import Entry
-from fedgem.studies.cases import BALANCES, blobs, real, real_as_published
+from fedgem.studies.cases import BALANCES, blobs, real, real_as_published, sized
 from fedgem.studies.program import PROGRAM
 from fedgem.studies.rows import Row
 from fedgem.studies.settings import SETTINGS
@@ -38,12 +38,17 @@ if TYPE_CHECKING:
 
 TableOf = Callable[[Sequence[Row]], "Table"]
 FigureOf = Callable[[Sequence[Row]], "Figure | None"]
+IMAGES = ("mnist", "fashion-mnist", "emnist", "cifar-10")
+SIZES = ("features", "rows of each client", "clusters", "clients")
+MANY = ("clients of 20 rows", "rows of 100 clients")
+OURS = ("FedGEM", "FedGEM, paper")
 SHARES = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 AXES = {
     "ari_local": "ARI, local",
     "ari_global": "ARI, global",
     "silhouette_local": "silhouette, local",
     "n_clusters": "clusters found",
+    "seconds": "seconds",
 }
 
 
@@ -75,18 +80,22 @@ def overview_of(title: str, *keys: str) -> TableOf:
     return lambda rows: overview(title, rows, keys)
 
 
-def lines_of(key: str, x: str, *, log: bool = False) -> FigureOf:
-    """Return what makes a figure of what a study varies; it needs Matplotlib."""
+def lines_of(
+    key: str, x: str | None, *, log: bool = False, log_y: bool = False, data: Sequence[str] = ()
+) -> FigureOf:
+    """Return what makes a figure of what a study varies, on some data; it needs Matplotlib."""
 
     def draw(rows: Sequence[Row]) -> Figure | None:
         from fedgem.studies import figures
 
-        truth, shown = None, rows
+        truth, shown = None, [row for row in rows if not data or row["data"] in data]
         if key == "n_clusters":
             truth = float(np.mean([row["n_classes"] for row in rows]))
-            shown = [row for row in rows if finds_number(row)]
+            shown = [row for row in shown if finds_number(row)]
         panels = series(shown, key)
-        return figures.lines(panels, x, AXES[key], log=log, truth=truth) if panels else None
+        if not panels:
+            return None
+        return figures.lines(panels, x, AXES[key], log=log, log_y=log_y, truth=truth)
 
     return draw
 
@@ -118,6 +127,11 @@ def papers(entry: Entry) -> bool:
 def ours_and_central(entry: Entry) -> bool:
     """Take FedGEM and what the paper compares it with on synthetic data."""
     return entry.name in ("FedGEM", "FedGEM, paper", "GMM, paper (central)") or entry is PROGRAM
+
+
+def timed(entry: Entry) -> bool:
+    """Take FedGEM and what the paper compares its runtime with."""
+    return entry.name in (*OURS, "FFCM-avg2", "FedKmeans", "AFCL")
 
 
 BENCHMARK = Measurement("benchmark", tuple(real(name) for name in SETTINGS))
@@ -152,6 +166,24 @@ RADIUS = Measurement(
         for u in (0.1, 1.0, 10.0, 100.0)
     ),
     papers,
+)
+RUNTIME = Measurement(
+    "runtime", tuple(real(name, max_iter=10) for name in IMAGES), timed, is_timed=True
+)
+# As in the nominal case of the sensitivity study. One seed: 10,000 clients take minutes.
+beyond = partial(sized, n_features=4, min_distance=4.0, methods=OURS, most_seeds=1)
+SCALABILITY = Measurement(
+    "scalability",
+    (
+        *(sized("features", d, n_features=d, n_train=2500) for d in (5, 25, 45, 65)),
+        *(sized("rows of each client", n, n_train=5 * n) for n in (500, 2500, 4500, 6500)),
+        *(sized("clusters", k, n_clusters=k, n_train=2500) for k in (5, 25, 45, 65)),
+        *(sized("clients", g, n_clients=g, n_train=1000) for g in (5, 25, 45, 65)),
+        *(beyond(MANY[0], g, n_clients=g, n_train=20 * g) for g in (100, 1000, 10_000)),
+        *(beyond(MANY[1], n, n_clients=100, n_train=n) for n in (10**5, 10**6, 10**7)),
+    ),
+    timed,
+    is_timed=True,
 )
 
 VARIED: dict[str, Column] = {
@@ -287,6 +319,43 @@ STUDIES = {
             {
                 f"radius-{name}": lines_of(key, r"$\upsilon$", log=True)
                 for name, key in (("ari", "ari_local"), ("clusters", "n_clusters"))
+            },
+        ),
+        Study(
+            "runtime",
+            "seconds of a fit on the paper's images, with 10 rounds (its table of runtimes)",
+            RUNTIME,
+            {
+                "runtime": table_of(
+                    "Seconds of a fit, on one thread",
+                    {
+                        "told": knows,
+                        "seconds": score("seconds"),
+                        "published": as_published("seconds"),
+                        "ARI local": score("ari_local"),
+                        "K-hat": score("n_clusters"),
+                    },
+                )
+            },
+        ),
+        Study(
+            "scalability",
+            "seconds of a fit of more features, rows, clusters and clients",
+            SCALABILITY,
+            {
+                "scalability": table_of(
+                    "Seconds of a fit with 10 rounds, on one thread",
+                    {
+                        "told": knows,
+                        "seconds": score("seconds"),
+                        "ARI local": score("ari_local"),
+                        "K-hat": score("n_clusters"),
+                    },
+                )
+            },
+            {
+                "scalability": lines_of("seconds", None, log_y=True, data=SIZES),
+                "scalability-beyond": lines_of("seconds", None, log=True, log_y=True, data=MANY),
             },
         ),
     )

@@ -39,7 +39,13 @@ Panels = Mapping[str, Mapping[str, Array]]
 
 
 def lines(
-    panels: Panels, x: str, y: str, *, log: bool = False, truth: float | None = None
+    panels: Panels,
+    x: str | None,
+    y: str,
+    *,
+    log: bool = False,
+    log_y: bool = False,
+    truth: float | None = None,
 ) -> Figure:
     """Draw means over what a study varies, with their standard deviations, a panel above another.
 
@@ -48,21 +54,26 @@ def lines(
     panels : dict of str to dict of str to array of shape (3, n)
         For each panel, each method's x, mean and standard deviation.
     x, y : str
-        What the axes show.
-    log : bool
-        Whether x is on a logarithmic scale.
+        What the axes show. Without x, each panel has an x of its own, with the panel's name.
+    log, log_y : bool
+        Whether x and y are on logarithmic scales.
     truth : float, optional
         Where a line is to say what is right.
     """
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
     highest = max(means.max() for panel in panels.values() for _, means, _ in panel.values())
     with matplotlib.rc_context(STYLE):
-        height = 0.45 + 1.35 * len(panels) + 0.16 * (len(names) // 2 + 1)
+        height = 0.45 + (1.35 if x else 1.5) * len(panels) + 0.16 * (len(names) // 2 + 1)
         figure = Figure((WIDTH, height), layout="constrained")
-        axes = figure.subplots(len(panels), sharex=True, sharey=True, squeeze=False)[:, 0]
+        axes = figure.subplots(len(panels), sharex=bool(x), sharey=True, squeeze=False)[:, 0]
         for ax, (title, panel) in zip(axes, panels.items(), strict=True):
-            ax.set_title(title, loc="left")
+            if x:
+                ax.set_title(title, loc="left")
+            else:
+                ax.set_xlabel(title)
             ax.set_ylabel(y)
+            if log_y:
+                ax.set_yscale("log")
             if truth is not None:
                 if highest > FAR_OFF * truth:
                     ax.set_yscale("log")
@@ -84,7 +95,8 @@ def lines(
                 )
             if log:
                 ax.set_xscale("log")
-        axes[-1].set_xlabel(x)
+        if x:
+            axes[-1].set_xlabel(x)
         handles = {
             label: handle
             for ax in axes

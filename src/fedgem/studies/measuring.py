@@ -91,6 +91,8 @@ def measure(task: Task, data_dir: Path | None = None) -> Row:
         "engine": LocalEngine(n_jobs=1, participation=case.participation),
         "random_state": task.seed,
     }
+    if case.max_iter is not None:
+        known["max_iter"] = case.max_iter
     try:
         # One thread: tasks side by side are not to slow each other down.
         with threadpool_limits(1):

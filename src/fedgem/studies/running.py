@@ -39,7 +39,7 @@ class Options:
     data_dir : path, optional
         The folder that data sets are read from.
     jobs : int
-        How many tasks run side by side.
+        How many tasks run side by side, where their seconds are not what is measured.
     force : bool
         Whether to measure again what is measured already.
     """
@@ -87,7 +87,8 @@ def run_study(
     begin(len(tasks))
     path.parent.mkdir(parents=True, exist_ok=True)
     n_done = 0
-    measuring = measure_all(tasks, jobs=options.jobs, data_dir=options.data_dir, files=files)
+    jobs = 1 if study.measurement.is_timed else options.jobs
+    measuring = measure_all(tasks, jobs=jobs, data_dir=options.data_dir, files=files)
     try:
         with closing(measuring) as measured:
             for row in measured:
@@ -157,8 +158,14 @@ def _tasks(measurement: Measurement, methods: Sequence[str], options: Options) -
     names = list(dict.fromkeys(case.data for case in measurement.cases))
     chosen = _matching(options.data or ["*"], names, "--data")
     cases = [case for case in measurement.cases if case.data in chosen]
-    seeds = range(options.seeds)
-    return [Task(case, method, seed) for seed in seeds for case in cases for method in methods]
+    return [
+        Task(case, method, seed)
+        for seed in range(options.seeds)
+        for case in cases
+        if case.most_seeds is None or seed < case.most_seeds
+        for method in methods
+        if not case.methods or method in case.methods
+    ]
 
 
 def _methods(measurement: Measurement, wanted: Sequence[str]) -> tuple[list[Path], list[str]]:

@@ -33,11 +33,14 @@ class Measurement:
         Where methods are compared.
     takes : callable
         Which methods it compares, of those on the list and the published program.
+    is_timed : bool
+        Whether seconds are what it is about: no task then runs beside another.
     """
 
     name: str
     cases: tuple[Case, ...]
     takes: Callable[[Entry], bool] = every
+    is_timed: bool = False
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ SCORES = {  # digits, and whether the higher is the better
     "silhouette_global": (3, True),
     "n_clusters": (1, None),
     "miscount": (1, False),
+    "seconds": (3, False),
 }
 
 
@@ -84,12 +85,14 @@ def table(
     columns : dict of str to column
         What to show of each group of rows.
     x : str, optional
-        What the study varies.
+        What the study varies; the data sets' names say it by default.
     """
     lines = []
     for (data, at), peers in groups_of(rows).items():
         n_classes = next((g.rows[0]["n_classes"] for g in peers if g.rows), "?")
-        place = f"{data} (K = {n_classes})" if at is None else f"{data}, {x} = {at:g}"
+        place = f"{data} (K = {n_classes})"
+        if at is not None:
+            place = f"{data} = {at:g}" if x is None else f"{data}, {x} = {at:g}"
         for group in peers:
             cells = (column(group, peers) for column in columns.values())
             lines.append((Cell(place), Cell(group.method), *cells))
@@ -184,7 +187,7 @@ def as_published(name: str) -> Column:
     """Return the column of what the paper publishes."""
 
     def column(group: Group, peers: Sequence[Group]) -> Cell:
-        digits = 1 if name == "n_clusters" else 3
+        digits = {"n_clusters": 1, "seconds": 0}.get(name, 3)
         found = published(name, _in_the_paper(group.method), group.data)
         return Cell("" if found is None else f"{found[0]:.{digits}f} ± {found[1]:.{digits}f}")
 
