@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedgem import __version__, checkpoints, storage
-from fedgem.engines.local import LocalEngine
+from fedgem.engines.engine import Engine
 from fedgem.errors import InputError, StoredFileError
 from fedgem.estimator import FedGEM
 from fedgem.files import Source, open_source
@@ -81,7 +81,7 @@ def fit_files(
     options: Options,
     *,
     command: str,
-    engine: LocalEngine,
+    engine: Engine,
     force: bool = False,
 ) -> Run:
     """Fit a file for each client and write the run's folder, whole or not at all.
@@ -99,7 +99,7 @@ def fit_files(
         How to fit.
     command : str
         What the user typed, for the record.
-    engine : LocalEngine
+    engine : Engine
         What carries the messages.
     force : bool
         Whether a run that is already there may be replaced.
