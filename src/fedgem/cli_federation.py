@@ -105,7 +105,7 @@ def server(
     then goes on from the last round.
     """
     with _flower_installed():
-        from fedgem.engines.flower.processes import refuse_plain_text
+        from fedgem.engines.flower.processes import ended_by_signals, refuse_plain_text
         from fedgem.engines.flower.serving import serve
     from fedgem import cli, runs
 
@@ -119,18 +119,19 @@ def server(
         seed=seed,
     )
     try:
-        serve(
-            out,
-            options,
-            certificates=certificates,
-            host=host,
-            port=port,
-            expect=expect,
-            min_clients=min_clients,
-            round_timeout=round_timeout,
-            command=shlex.join(["fedgem", *sys.argv[1:]]),
-            say=typer.echo,
-        )
+        with ended_by_signals():
+            serve(
+                out,
+                options,
+                certificates=certificates,
+                host=host,
+                port=port,
+                expect=expect,
+                min_clients=min_clients,
+                round_timeout=round_timeout,
+                command=shlex.join(["fedgem", *sys.argv[1:]]),
+                say=typer.echo,
+            )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(runs.where_it_stopped(out)) from None
 
@@ -188,7 +189,7 @@ def client(
         return
     with _flower_installed():
         from fedgem.engines.flower.clienting import join
-        from fedgem.engines.flower.processes import refuse_plain_text
+        from fedgem.engines.flower.processes import ended_by_signals, refuse_plain_text
     if server is None:
         raise InputError("client: found no --server, expected HOST:PORT, or --dry-run.")
     _check_security(certificates, insecure=insecure)
@@ -204,16 +205,14 @@ def client(
         done.append(True)
         return counts
 
-    def report(error: Exception) -> None:
-        typer.secho(f"Could not answer: {error}", fg="red", err=True)
-
-    join(
-        Answering(source, keep_and_tell, report),
-        server,
-        None if insecure else certificates,
-        is_done=lambda: bool(done),
-        say=typer.echo,
-    )
+    with ended_by_signals():
+        join(
+            Answering(source, keep_and_tell, typer.echo),
+            server,
+            certificates,
+            is_done=lambda: bool(done),
+            say=typer.echo,
+        )
 
 
 def _check_security(certificates: Path | None, *, insecure: bool) -> None:

@@ -42,8 +42,9 @@ class Answering:
         The client's name, and its rows.
     keep : callable, optional
         Called with the model that the server sends at the end; returns the rows of each cluster.
-    report : callable
-        Called with what goes wrong here, of which the server learns only that it did.
+    say : callable
+        Told, in a sentence each, what was answered, and what went wrong, of which the server
+        learns no more than that it did.
 
     Examples
     --------
@@ -58,9 +59,9 @@ class Answering:
         self,
         source: Source,
         keep: Callable[[bytes], list[int]] | None = None,
-        report: Callable[[Exception], None] = lambda error: None,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self.source, self.keep, self.report = source, keep, report
+        self.source, self.keep, self.say = source, keep, say
         check({source.name: (source.rows, source.feature_names)})
         self._client = lru_cache(FEW)(self._build)
         self._pool = ThreadPoolExecutor(os.cpu_count() or 1)
@@ -74,10 +75,13 @@ class Answering:
             if ask.client not in ("", self.source.name):
                 raise WireError(f"a request for {ask.client!r}")
             answer = Answer(exchange, self.source.name, self._reply(ask))
+            of_round = f", round {ask.request.round}" if hasattr(ask.request, "round") else ""
+            self.say(f"Answered a {type(ask.request).__name__}{of_round}.")
         except WireError as error:
+            self.say(f"Not answered: {error}")
             answer = Answer(exchange, self.source.name, error=str(error))
         except Exception as error:  # whatever it says may hold values of rows, and stays here
-            self.report(error)
+            self.say(f"Could not answer: {error}")
             answer = Answer(exchange, self.source.name, error=f"a {type(error).__name__} there")
         return wire.encode(answer)
 

@@ -33,6 +33,7 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 
 from fedgem.engines.answering import Answering
 from fedgem.engines.flower import packed, unpacked
+from fedgem.engines.flower.gate import UNKNOWN_KEY
 from fedgem.engines.flower.processes import child, free_port, program
 from fedgem.errors import InputError
 from fedgem.keys import AUTHORITY, CLIENTS
@@ -72,11 +73,10 @@ def join(
     while not is_done():
         _reach(server, authority)
         with tempfile.TemporaryDirectory(prefix="fedgem-") as folder:
-            say("Connected; waiting for requests.")
             with _supernode(server, authority, key, Path(folder)) as (node, client):
-                _answer_all(answer, node, client, is_done, say)
+                _answer_all(answer, node, client, is_done)
             if not is_done():
-                _explain(Path(folder) / "log", say)
+                say(_why_it_ended(Path(folder) / "log", name))
         if not is_done():
             time.sleep(AGAIN)
     say("Done.")
@@ -87,7 +87,6 @@ def _answer_all(
     node: subprocess.Popen[str],
     client: Callable[..., RuntimeHttpClient],
     is_done: Callable[[], bool],
-    say: Callable[[str], None],
 ) -> None:
     """Answer what the SuperNode brings, until the run is done or the SuperNode has ended."""
     last = time.monotonic()
@@ -101,7 +100,6 @@ def _answer_all(
                     with client(found.token) as task:
                         _answer_one(answer, task)
                     last = time.monotonic()
-                    say("Answered a request.")
             except httpx.HTTPError:  # it is starting, or ending
                 pass
             time.sleep(PAUSE)
@@ -183,12 +181,16 @@ def _reach(server: str, authority: Path | None) -> None:
             time.sleep(AGAIN)
 
 
-def _explain(log: Path, say: Callable[[str], None]) -> None:
+def _why_it_ended(log: Path, name: str) -> str:
     """Say why a SuperNode ended; raise where trying again would not help."""
-    lines = log.read_text("utf-8", errors="replace").splitlines() if log.exists() else []
-    if any("Public key" in line or "PUBLIC_KEY" in line for line in lines):
-        raise InputError("The server does not know the key of this client.")
-    say("The connection was lost: " + (lines[-1] if lines else "no reason was given"))
+    text = log.read_text("utf-8", errors="replace") if log.exists() else ""
+    if f"error '{UNKNOWN_KEY} " in text:
+        raise InputError(
+            f"The server does not know the key of {name}; whoever runs it needs its .pub file."
+        )
+    if "[code: 2004]" in text:  # for a minute after a client was killed
+        return "The server takes this client for connected still; trying again."
+    return "The connection was lost; trying again."
 
 
 def _key(certificates: Path, name: str) -> Path:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from ssl import SSLContext, create_default_context
@@ -17,6 +18,7 @@ from typing import Any
 
 import httpx
 import uvicorn
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
 
 from fedgem import wire
 from fedgem.errors import InputError
@@ -27,26 +29,34 @@ LARGEST = wire.MOST_BYTES + 2**20  # bytes of a request: a message and what Flow
 # What a request brings with it that matters to the SuperLink: what is signed, and how it is meant.
 DROPPED = {b"host", b"connection", b"content-length", b"transfer-encoding"}
 
+# What a SuperNode is told whose key is not known. It takes 401 and 403 for something else.
+UNKNOWN_KEY = 407
+KEY = FLEET_HTTP_PUBLIC_KEY_HEADER.lower().encode()
+
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
 
-def gate(client: httpx.AsyncClient, *, keys: bool) -> App:
+def gate(client: httpx.AsyncClient, known: Collection[bytes] | None) -> App:
     """Return the ASGI app that passes on what SuperNodes ask.
 
     Parameters
     ----------
     client : httpx.AsyncClient
         What reaches the SuperLink.
-    keys : bool
-        Whether SuperNodes are known by their keys; otherwise they may register themselves.
+    known : collection of bytes, optional
+        The public keys of the SuperNodes that may pass; without any, all may.
     """
+    passes = None if known is None else {b64encode(key) for key in known}
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return None
         path = scope["path"]
-        if not path.startswith(OPEN) or (keys and path in CLOSED):
+        if not path.startswith(OPEN) or (passes is not None and path in CLOSED):
             return await _send(send, 404, [], b"")
+        # That a SuperNode has the key that it names is for the SuperLink to check.
+        if passes is not None and dict(scope["headers"]).get(KEY) not in passes:
+            return await _send(send, UNKNOWN_KEY, [], b"")
         body = bytearray()
         more = True
         while more:
@@ -87,6 +97,7 @@ def open_gate(
     host: str,
     port: int,
     certificate: tuple[Path, Path] | None,
+    known: Collection[bytes] | None,
 ) -> Iterator[None]:
     """Open the gate to a SuperLink for as long as the context lasts.
 
@@ -100,6 +111,8 @@ def open_gate(
         Where to listen.
     certificate : pair of paths, optional
         The certificate to show and its key; none for plain text.
+    known : collection of bytes, optional
+        As in `gate`.
     """
     verify: bool | SSLContext = (
         False if authority is None else create_default_context(cafile=authority)
@@ -109,7 +122,7 @@ def open_gate(
         base_url=f"{scheme}://{superlink}", verify=verify, timeout=60.0, trust_env=False
     )
     config = uvicorn.Config(
-        gate(client, keys=authority is not None),
+        gate(client, known),
         host,
         port,
         log_level="error",

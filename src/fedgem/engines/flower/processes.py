@@ -89,6 +89,22 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.stdout.close()
 
 
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let whoever asks this process to end have what Ctrl-C has: an end in order."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGINT, signal.SIGTERM)  # a shell's background ignores the first
+    before = [signal.signal(number, interrupt) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
 def free_port() -> int:
     """Return a port of this machine that nobody listens at."""
     with socket.socket() as found:

@@ -87,7 +87,7 @@ def serve(
     with (
         tempfile.TemporaryDirectory(prefix="fedgem-") as folder,
         _superlink(Path(folder), known) as (address, authority),
-        open_gate(address, authority, host, port, shown),
+        open_gate(address, authority, host, port, shown, known.values() if known else None),
     ):
         say(f"Listening at {host}:{port}.")
         _run(Path(folder), out, config, say)
