@@ -26,6 +26,7 @@ from fedgem.rows import Rows
 
 PAUSE = 0.25  # seconds between two looks at the post
 PATIENCE = 10.0  # seconds until a client is asked again after something went wrong
+LONG = 60.0  # seconds until a greeting is taken for lost
 
 
 @dataclass(frozen=True, order=True)
@@ -204,14 +205,17 @@ class RemoteEngine:
         needed = min(self.min_clients, len(requests))
         while len(replies) < len(requests):
             self._look_at_the_post(requests, replies)
-            if len(replies) >= needed and self._is_late(begin):
-                break
+            if self._is_late(begin):
+                if len(replies) >= needed:
+                    break
+                begin = self.transport.time()
+                self._forget_requests()  # nothing has come of some: ask them again
             if len(replies) < len(requests):
                 self.transport.sleep(PAUSE)
         for name in requests:
             if name not in replies:
                 self._refuse(name, f"no reply in {self.round_timeout:g} seconds")
-        self._sent = {t: sent for t, sent in self._sent.items() if not sent.client}
+        self._forget_requests()
         return {name: replies[name] for name in requests if name in replies}
 
     def _look_at_the_post(
@@ -255,10 +259,12 @@ class RemoteEngine:
         """Ask nodes that are new, or were in trouble, about their rows."""
         self._node_of = {name: node for name, node in self._node_of.items() if node in nodes}
         now, known = self.transport.time(), set(self._node_of.values())
+        greeted = {sent.node for sent in self._sent.values() if not sent.client}
         new = [
             node
             for node in nodes
-            if node not in known and now - self._met.get(node, -np.inf) >= PATIENCE
+            if node not in known
+            and now - self._met.get(node, -np.inf) >= (LONG if node in greeted else PATIENCE)
         ]
         self._met = {node: when for node, when in self._met.items() if node in nodes}
         self._met |= dict.fromkeys(new, now)
@@ -296,6 +302,10 @@ class RemoteEngine:
 
     def _opened(self, name: str) -> tuple[Rows, tuple[str, ...] | None]:
         return _rows_of(self.about[name])
+
+    def _forget_requests(self) -> None:
+        """Wait for no request's reply any longer."""
+        self._sent = {t: sent for t, sent in self._sent.items() if not sent.client}
 
     def _refuse(self, client: str, reason: str) -> None:
         self.refusals.append(Refusal(self._round, client, reason))
