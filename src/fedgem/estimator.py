@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import numpy as np
 from scipy.special import logsumexp, softmax
@@ -629,12 +629,12 @@ class FedGEM(FederatedClusterer):
         storage.save(path, MODEL_FORMAT, {"params": params, "fitted": fitted})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls, path: str | os.PathLike[str] | IO[bytes]) -> Self:
         """Read a model that `save` wrote.
 
         Parameters
         ----------
-        path : path
+        path : path or open file
             The file.
         """
         content = storage.load(path, MODEL_FORMAT)

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedgem import runs, wire
 from fedgem.engines.remote import RemoteEngine
-from fedgem.errors import InputError, WireError
+from fedgem.errors import WireError
 from fedgem.estimator import FedGEM
 from fedgem.files import Source
 from fedgem.messages import ModelRequest
@@ -23,6 +23,7 @@ from fedgem.server import Round
 from fedgem.typing import IntArray
 from fedgem.writing import appearing, lines_of, refuse_existing, write_table
 
+PATIENCE = 120.0  # seconds that clients have to take their models, where rounds have no end
 # What a client's folder holds at the end.
 OWN_CONTENTS = ("model.npz", "labels.csv")
 # What tells of all clients, and none of them needs.
@@ -130,32 +131,31 @@ def own_model(model: FedGEM, client: str) -> FedGEM:
     return own
 
 
-def keeper(source: Source, out: Path) -> Callable[[bytes], list[int]]:
+def keeper(source: Source, out: Path | None) -> Callable[[bytes], list[int]]:
     """Return what a client does with its model: it labels its rows, and writes both to a folder.
 
     Parameters
     ----------
     source : Source
         The client's rows.
-    out : path
-        The folder; what an earlier run wrote there is replaced.
+    out : path, optional
+        The folder; what an earlier run wrote there is replaced. Nothing is written without one.
     """
-    refuse_existing(out, OWN_CONTENTS, force=True)
+    if out is not None:
+        refuse_existing(out, OWN_CONTENTS, force=True)
 
     def keep(data: bytes) -> list[int]:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             if sum(part.file_size for part in archive.infolist()) > wire.MOST_BYTES:
                 raise WireError("a model that is too large")
-        with appearing(out, OWN_CONTENTS, force=True) as folder:
-            folder.mkdir(parents=True)
-            (folder / "model.npz").write_bytes(data)
-            model = FedGEM.load(folder / "model.npz")
-            if model.n_features_in_ != source.rows.shape[1]:
-                raise InputError("Found a model of other columns, expected one of these.")
-            blocks = source.rows.blocks()
-            labels: IntArray = np.concatenate([model._labels_of(b, source.name) for b in blocks])
-            columns = runs.about_rows(source, cluster=labels)
-            write_table(folder / "labels.csv", columns, lines_of(columns))
+        model = FedGEM.load(io.BytesIO(data))
+        labels: IntArray = model._predict_rows(source.rows, source.name)
+        if out is not None:
+            with appearing(out, OWN_CONTENTS, force=True) as folder:
+                folder.mkdir(parents=True)
+                (folder / "model.npz").write_bytes(data)
+                columns = runs.about_rows(source, cluster=labels)
+                write_table(folder / "labels.csv", columns, lines_of(columns))
         counts: list[int] = np.bincount(labels, minlength=model.n_clusters_).tolist()
         return counts
 

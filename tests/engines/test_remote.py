@@ -77,7 +77,10 @@ SPOILED = [
     (lambda answer, data: replaced(answer, exchange=5), "a reply to another request"),
     (lambda answer, data: replaced(answer, client="plant-1"), "in the name of 'plant-1'"),
     (lambda answer, data: replaced(answer, reply=ScoreReply(1, np.ones(1))), "a ScoreReply, exp"),
-    (lambda answer, data: replaced(answer, reply=None, error="a ValueError there"), "ValueError"),
+    (
+        lambda answer, data: replaced(answer, reply=None, error="it failed: ValueError"),
+        "ValueError",
+    ),
 ]
 
 
@@ -222,7 +225,7 @@ def test_a_client_that_asks_is_told_what_is_wrong_but_nobody_its_values():
         ),
         Answer,
     )
-    assert (wrong.exchange, wrong.error) == (3, "a TypeError there")
+    assert (wrong.exchange, wrong.error) == (3, "it failed: TypeError")
     assert "MomentsReply" in seen[-1]
 
 

@@ -82,7 +82,7 @@ class Answering:
             answer = Answer(exchange, self.source.name, error=str(error))
         except Exception as error:  # whatever it says may hold values of rows, and stays here
             self.say(f"Could not answer: {error}")
-            answer = Answer(exchange, self.source.name, error=f"a {type(error).__name__} there")
+            answer = Answer(exchange, self.source.name, error=f"it failed: {type(error).__name__}")
         return wire.encode(answer)
 
     def _reply(self, ask: Ask) -> Message:

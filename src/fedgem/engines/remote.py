@@ -157,7 +157,7 @@ class RemoteEngine:
         self.say(f"Waiting for {self.expect} clients.")
         begin = self.transport.time()
         while len(self.about) < self.expect and not (
-            self._is_late(begin) and len(self.about) >= self.min_clients
+            self._is_late(begin, self.round_timeout) and len(self.about) >= self.min_clients
         ):
             self._look_at_the_post({}, {})
             self.transport.sleep(PAUSE)
@@ -192,7 +192,11 @@ class RemoteEngine:
         return state
 
     def exchange(
-        self, requests: Mapping[str, tuple[Message, ClientSettings | None]]
+        self,
+        requests: Mapping[str, tuple[Message, ClientSettings | None]],
+        *,
+        min_clients: int | None = None,
+        timeout: float | None = None,
     ) -> dict[str, Any]:
         """Ask some clients and return the replies that count, in the order of the requests.
 
@@ -200,12 +204,17 @@ class RemoteEngine:
         ----------
         requests : dict of str to (Message, ClientSettings)
             What to ask each client, and the settings that its answer depends on.
+        min_clients : int, optional
+            How many replies it takes after the timeout; the engine's number by default.
+        timeout : float, optional
+            The seconds after which a round goes on; the engine's `round_timeout` by default.
         """
         begin, replies = self.transport.time(), dict[str, Message]()
-        needed = min(self.min_clients, len(requests))
+        needed = min(self.min_clients if min_clients is None else min_clients, len(requests))
+        timeout = timeout or self.round_timeout
         while len(replies) < len(requests):
             self._look_at_the_post(requests, replies)
-            if self._is_late(begin):
+            if self._is_late(begin, timeout):
                 if len(replies) >= needed:
                     break
                 begin = self.transport.time()
@@ -214,7 +223,7 @@ class RemoteEngine:
                 self.transport.sleep(PAUSE)
         for name in requests:
             if name not in replies:
-                self._refuse(name, f"no reply in {self.round_timeout:g} seconds")
+                self._refuse(name, f"no reply in {timeout:g} seconds")
         self._forget_requests()
         return {name: replies[name] for name in requests if name in replies}
 
@@ -311,8 +320,7 @@ class RemoteEngine:
         self.refusals.append(Refusal(self._round, client, reason))
         self.say(f"Not counted: {client}: {reason}.")
 
-    def _is_late(self, begin: float) -> bool:
-        timeout = self.round_timeout
+    def _is_late(self, begin: float, timeout: float | None) -> bool:
         return timeout is not None and self.transport.time() - begin >= timeout
 
 

@@ -62,7 +62,7 @@ def answering(path: Path, name: str = "", out: Path | None = None) -> Answering:
     """Return what answers for a file; a process opens and checks it once."""
     source = open_source(path)
     source = replace(source, name=name or source.name)
-    return Answering(source, None if out is None else keeper(source, out))
+    return Answering(source, keeper(source, out))
 
 
 def say(text: str) -> None:
