@@ -77,16 +77,15 @@ def give_models(engine: RemoteEngine, model: FedGEM) -> dict[str, list[int]]:
 
     For a client that does not answer any more, what its weights make of its number of rows.
     """
-    replies = engine.exchange(
-        {name: (ModelRequest(_as_bytes(own_model(model, name))), None) for name in model.clients_}
-    )
-    expected = model.weights_ * model.components_.n_rows[:, None]
-    return {
-        name: replies[name].counts.tolist()
-        if name in replies
-        else np.rint(own).astype(int).tolist()
-        for name, own in zip(model.clients_, expected, strict=True)
+    asked = {
+        name: (ModelRequest(_as_bytes(own_model(model, name))), None) for name in model.clients_
     }
+    patience = engine.round_timeout or PATIENCE
+    replies = engine.exchange(asked, min_clients=0, timeout=patience)  # the run needs none of them
+    expected = np.rint(model.weights_ * model.components_.n_rows[:, None]).astype(np.intp)
+    counts = dict(zip(model.clients_, expected, strict=True))
+    counts |= {name: reply.counts for name, reply in replies.items()}
+    return {name: own.tolist() for name, own in counts.items()}
 
 
 def own_model(model: FedGEM, client: str) -> FedGEM:

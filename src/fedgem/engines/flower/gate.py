@@ -7,6 +7,7 @@ this machine alone, therefore, and this passes on what SuperNodes ask, and nothi
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from base64 import b64encode
@@ -23,7 +24,8 @@ from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
 from fedgem import wire
 from fedgem.errors import InputError
 
-OPEN = "/v1/fleet/"  # what SuperNodes ask begins with this
+# What SuperNodes ask. No dots: they would lead elsewhere.
+OPEN = re.compile("/v1/fleet/[a-z-]+")
 CLOSED = ("/v1/fleet/register-node", "/v1/fleet/unregister-node")  # where keys decide
 LARGEST = wire.MOST_BYTES + 2**20  # bytes of a request: a message and what Flower wraps it in
 # What a request brings with it that matters to the SuperLink: what is signed, and how it is meant.
@@ -52,7 +54,7 @@ def gate(client: httpx.AsyncClient, known: Collection[bytes] | None) -> App:
         if scope["type"] != "http":
             return None
         path = scope["path"]
-        if not path.startswith(OPEN) or (passes is not None and path in CLOSED):
+        if not OPEN.fullmatch(path) or (passes is not None and path in CLOSED):
             return await _send(send, 404, [], b"")
         # That a SuperNode has the key that it names is for the SuperLink to check.
         if passes is not None and dict(scope["headers"]).get(KEY) not in passes:
