@@ -81,13 +81,14 @@ def test_a_federation_of_processes_finds_what_one_process_finds(tmp_path):
                 cwd=tmp_path,
             )
         )
-        assert server.stdout.readline() == f"Listening at 127.0.0.1:{port}.\n"
+        # All at once, for what takes longest is starting so many.
+        clients = {name: stack.enter_context(client(name, "keys")) for name in NAMES}
         stranger = stack.enter_context(client("plant-0", "stranger"))
         fooled = stack.enter_context(client("plant-0", "other"))
-        assert "does not know the key of plant-0" in ended(stranger, 120)
+        assert server.stdout.readline() == f"Listening at 127.0.0.1:{port}.\n"
         assert "a certificate that other/authority.pem does not vouch for" in ended(fooled, 120)
+        assert "does not know the key of plant-0" in ended(stranger, 120)
         assert (stranger.returncode, fooled.returncode) == (1, 1)
-        clients = {name: stack.enter_context(client(name, "keys")) for name in NAMES}
         said = ended(server, 300)
         assert server.returncode == 0, said
         for name, process in clients.items():
