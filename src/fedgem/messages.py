@@ -36,7 +36,8 @@ class Message:
                 raise ValueError(f"{type(self).__name__}.{name} holds {kind}, not numbers.")
         # Together first: messages have many arrays, most of them small, and next to none is wrong.
         values = [value for _, value in found]
-        if values and not np.isfinite(np.concatenate(values, axis=None)).all():
+        # In float64: a scalar may be too large for the float32 of the arrays.
+        if values and not np.isfinite(np.concatenate(values, axis=None, dtype=np.float64)).all():
             name = next(name for name, value in found if not np.isfinite(value).all())
             raise ValueError(f"{type(self).__name__}.{name} is not finite.")
 
