@@ -52,7 +52,14 @@ class FederatedClusterer(ClusterMixin, BaseEstimator):
             del self.feature_names_in_
 
     def _keep_labels(self, inputs: Inputs) -> None:
-        """Label the rows of `fit`: a list, or an array where it was given one."""
+        """Label the rows of `fit`: a list, or an array where it was given one.
+
+        Rows that are elsewhere are labelled there.
+        """
+        if any(rows.are_elsewhere for rows in inputs.rows.values()):
+            if hasattr(self, "labels_"):
+                del self.labels_
+            return
         labels = {
             # A client that never answered is not known.
             name: self._predict_rows(rows, name if name in self.clients_ else None)

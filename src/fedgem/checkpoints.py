@@ -42,10 +42,16 @@ def fingerprint(
     """
     rows = hashlib.sha256()
     for client in inputs.rows.values():
-        for block in client.blocks():
+        # Of rows that are elsewhere nothing is known for certain: a client may yet have to come.
+        for block in () if client.are_elsewhere else client.blocks():
             rows.update(np.ascontiguousarray(block).data)
     return {
-        "clients": _digest({name: client.shape for name, client in inputs.rows.items()}),
+        "clients": _digest(
+            {
+                name: None if client.are_elsewhere else client.shape
+                for name, client in inputs.rows.items()
+            }
+        ),
         "columns": _digest(inputs.feature_names),
         "components": _digest({name: w.tolist() for name, w in weights.items()}),
         "rows": rows.hexdigest(),

@@ -97,7 +97,7 @@ def component_weights(n_local_components: Any, weights: Any, inputs: Inputs) -> 
         holds = is_whole(number) and number >= 1
         require(f"Client {name!r}, n_local_components", number, expected, holds)
         n_rows = inputs.rows[name].shape[0]
-        if n_rows < number:
+        if 0 < n_rows < number:  # 0 where rows are elsewhere and their client has yet to come
             raise InputError(
                 f"Client {name!r}: found {n_rows} row{'s' * (n_rows > 1)} (n_samples={n_rows}), "
                 f"expected at least {number}, one for each of its components."

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fedgem import __version__
+from fedgem import __version__, cli_federation
 from fedgem.errors import InputError, StoredFileError
 
 
@@ -287,6 +287,9 @@ def study(
     rendering.show_tables(tables, out / name)
     if STUDIES[name].figures and not can_draw():
         typer.echo(NO_FIGURES, err=True)
+
+
+app.add_typer(cli_federation.app)
 
 
 def _clusters_per_client(text: str) -> Any:

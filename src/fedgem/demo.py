@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
 from fedgem.datasets import Fleet, make_fleet
-from fedgem.engines.local import LocalEngine
+from fedgem.engines.engine import Engine
 from fedgem.runs import Options, Run, describe, fit_files
 from fedgem.typing import IntArray
 from fedgem.writing import appearing, write_table
@@ -97,9 +97,7 @@ def compare(run: Run, fleet: Fleet) -> dict[str, Any]:
     }
 
 
-def run_demo(
-    out: Path, n_plants: int, seed: int, engine: LocalEngine, *, force: bool
-) -> dict[str, Any]:
+def run_demo(out: Path, n_plants: int, seed: int, engine: Engine, *, force: bool) -> dict[str, Any]:
     """Simulate, fit, compare, and return all there is to say, ready for JSON.
 
     Parameters
@@ -110,7 +108,7 @@ def run_demo(
         The number of plants.
     seed : int
         Decides every random choice.
-    engine : LocalEngine
+    engine : Engine
         What carries the messages.
     force : bool
         Whether an earlier demonstration there may be replaced.

@@ -7,3 +7,7 @@ class InputError(ValueError):
 
 class StoredFileError(ValueError):
     """A file that fedgem wrote cannot be used: damaged, of another kind, or of a newer version."""
+
+
+class WireError(ValueError):
+    """Bytes that came over the network are not the message that they should be."""

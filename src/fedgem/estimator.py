@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import numpy as np
 from scipy.special import logsumexp, softmax
@@ -26,13 +26,13 @@ from fedgem.checks import (
 )
 from fedgem.client import Client
 from fedgem.consensus import Consensus
+from fedgem.engines.engine import Engine
 from fedgem.engines.local import LocalEngine
 from fedgem.enrolment import Enrolment, extended, padded, request_for, unfolded
 from fedgem.errors import InputError
 from fedgem.fitted import FittedMixture
 from fedgem.gaussian.covariances import CovarianceType, Gaussians, matrices
 from fedgem.gaussian.subspace import whole
-from fedgem.inputs import collect
 from fedgem.joining import fit_joined, scaled_joint
 from fedgem.messages import EnrolReply
 from fedgem.novelty import Calibration, novelty
@@ -139,6 +139,7 @@ class FedGEM(FederatedClusterer):
         Who has which cluster.
     labels_ : list of arrays, or array of shape (N,)
         The cluster of each row: one array for each client, or one in all where `fit` got one.
+        Not there where rows are elsewhere: their labels stay with the clients.
     clients_ : tuple of str
         The names of the clients that answered, in the order of `weights_`.
     mixture_ : FittedMixture
@@ -206,7 +207,7 @@ class FedGEM(FederatedClusterer):
         final_radius: float | Sequence[Any] | Mapping[str, Any] | None = None,
         cannot_link: bool = True,
         scale: bool = False,
-        engine: LocalEngine | None = None,
+        engine: Engine | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
     ) -> None:
@@ -262,7 +263,7 @@ class FedGEM(FederatedClusterer):
 
     def fit(
         self,
-        X: Any,
+        X: Any = None,
         y: Any = None,
         *,
         clients: Any = None,
@@ -276,7 +277,8 @@ class FedGEM(FederatedClusterer):
         X : list or dict of arrays, data frames or paths, or one array or data frame
             The rows of each client; paths name CSV, Parquet, Feather, NPY or NPZ files, of which
             Parquet and NPY may be larger than memory. One array is one client, or several with
-            `clients`.
+            `clients`. Nothing at all where the engine's clients are elsewhere and hold their rows
+            themselves.
         y : ignored
         clients : array of shape (N,), optional
             With one array, the client of each row.
@@ -287,7 +289,8 @@ class FedGEM(FederatedClusterer):
             Called with each `Round` when it is over.
         """
         check_parameters(self.get_params(deep=False))
-        inputs = collect(X, clients)
+        engine = self.engine or LocalEngine()
+        inputs = engine.inputs(X, clients)
         seed = int(check_random_state(self.random_state).randint(2**31))
         weights = component_weights(self.n_local_components, self.weights, inputs)
         if self.learn_weights:
@@ -320,7 +323,6 @@ class FedGEM(FederatedClusterer):
             for callback in callbacks:
                 callback(row)
 
-        engine = self.engine or LocalEngine()
         clients = {
             name: Client(
                 name,
@@ -590,7 +592,7 @@ class FedGEM(FederatedClusterer):
             np.ones(n_clusters),
         )
 
-    def _calibrate(self, rows: Mapping[str, Rows], engine: LocalEngine, seed: int) -> None:
+    def _calibrate(self, rows: Mapping[str, Rows], engine: Engine, seed: int) -> None:
         """Count how far the clients' rows lie from the clusters, which calibrates novelty."""
         mixture = self._mixture()
         clients = {
@@ -627,12 +629,12 @@ class FedGEM(FederatedClusterer):
         storage.save(path, MODEL_FORMAT, {"params": params, "fitted": fitted})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls, path: str | os.PathLike[str] | IO[bytes]) -> Self:
         """Read a model that `save` wrote.
 
         Parameters
         ----------
-        path : path
+        path : path or open file
             The file.
         """
         content = storage.load(path, MODEL_FORMAT)

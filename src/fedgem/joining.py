@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedgem.client import Client
-from fedgem.engines.local import LocalEngine
+from fedgem.engines.engine import Engine
 from fedgem.gaussian.covariances import CovarianceType, Gaussians
 from fedgem.gaussian.density import log_joint
 from fedgem.server import Components, Settings, Training, aggregate
@@ -23,7 +23,7 @@ def fit_joined(
     *,
     upsilon: float | str | None,
     radii: Mapping[str, Array] | None,
-    engine: LocalEngine,
+    engine: Engine,
     seed: int,
     saved: Training | None,
     on_round: Callable[[Training], None],
@@ -94,7 +94,7 @@ def _choose_upsilon(
     settings: Settings,
     components: Components,
     tree: MergeTree,
-    engine: LocalEngine,
+    engine: Engine,
     seed: int,
 ) -> dict[str, Any]:
     """Choose upsilon, and keep what it was chosen from."""

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, is_dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from fedgem.gaussian.covariances import CovarianceType
 from fedgem.gaussian.statistics import Statistics
 from fedgem.gaussian.subspace import Subspace
 from fedgem.typing import Array, IntArray
 
 ENVELOPE = 8  # bytes that a scalar field takes
+# The fields that hold words; all others hold numbers.
+WORDS = frozenset({"client", "covariance_type", "dtype", "error", "feature_names", "model"})
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Message:
     """Base of all messages: checks what its fields hold, and knows its size."""
 
     def __post_init__(self) -> None:
-        found = list(leaves(self))
+        found = [(name, value) for name, value in leaves(self) if not _is_word(name, value)]
         for name, value in found:
             is_array = isinstance(value, np.ndarray)
             if value.dtype.kind not in "fi" if is_array else not isinstance(value, Real):
@@ -33,16 +36,27 @@ class Message:
                 raise ValueError(f"{type(self).__name__}.{name} holds {kind}, not numbers.")
         # Together first: messages have many arrays, most of them small, and next to none is wrong.
         values = [value for _, value in found]
-        if values and not np.isfinite(np.concatenate(values, axis=None)).all():
+        # In float64: a scalar may be too large for the float32 of the arrays.
+        if values and not np.isfinite(np.concatenate(values, axis=None, dtype=np.float64)).all():
             name = next(name for name, value in found if not np.isfinite(value).all())
             raise ValueError(f"{type(self).__name__}.{name} is not finite.")
 
     @property
     def n_bytes(self) -> int:
         """The size on the wire."""
-        return sum(
-            value.nbytes if isinstance(value, np.ndarray) else ENVELOPE for _, value in leaves(self)
-        )
+        return sum(map(_size, (value for _, value in leaves(self))))
+
+
+def _is_word(name: str, value: Any) -> bool:
+    return isinstance(value, (str, bytes)) and name.rpartition(".")[2] in WORDS
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, (str, bytes)):
+        return len(value.encode() if isinstance(value, str) else value)
+    return ENVELOPE
 
 
 def leaves(message: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -402,3 +416,108 @@ class EnrolReply(Message):
     weights: Array
     statistics: Statistics
     new: SharedPart
+
+
+@dataclass(frozen=True)
+class AboutRequest(Message):
+    """Server to client: say what your rows look like."""
+
+
+@dataclass(frozen=True)
+class AboutReply(Message):
+    """Client to server: the shape of its rows, and what their columns are called.
+
+    Attributes
+    ----------
+    n_rows, n_features : int
+        The shape.
+    dtype : {"float32", "float64"}
+        Of the values.
+    feature_names : tuple of str, optional
+        The columns, in order, where they have names.
+    """
+
+    n_rows: int
+    n_features: int
+    dtype: Literal["float32", "float64"]
+    feature_names: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class ModelRequest(Message):
+    """Server to client, at the end: keep this model.
+
+    Attributes
+    ----------
+    model : bytes
+        The shared clusters and the client's own weights, as `FedGEM.save` writes them.
+    """
+
+    model: bytes
+
+
+@dataclass(frozen=True)
+class ModelReply(Message):
+    """Client to server: how many of its rows each cluster got."""
+
+    counts: IntArray
+
+
+@dataclass(frozen=True)
+class ClientSettings(Message):
+    """Server to client, with every request that needs rows: all that the answer depends on.
+
+    The attributes are those of `fedgem.client.Client`, which is built from them at the client.
+    """
+
+    weights: Array
+    seed: int
+    n_init: int
+    covariance_type: CovarianceType
+    learn_weights: bool
+    reg_covar: float
+    view: View
+
+
+@dataclass(frozen=True)
+class Ask(Message):
+    """What a request travels in where clients are other processes.
+
+    Attributes
+    ----------
+    exchange : int
+        A number of this request's own, which the answer repeats.
+    client : str
+        Whom it is for.
+    request : Message
+        The request.
+    settings : ClientSettings, optional
+        Where the answer takes rows.
+    """
+
+    exchange: int
+    client: str
+    request: Message
+    settings: ClientSettings | None = None
+
+
+@dataclass(frozen=True)
+class Answer(Message):
+    """What a reply travels in: the reply, or why there is none.
+
+    Attributes
+    ----------
+    exchange : int
+        That of the request.
+    client : str
+        Who answers.
+    reply : Message, optional
+        The reply.
+    error : str, optional
+        What was wrong, in a sentence.
+    """
+
+    exchange: int
+    client: str
+    reply: Message | None = None
+    error: str | None = None

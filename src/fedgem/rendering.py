@@ -23,7 +23,8 @@ from rich.table import Table
 
 from fedgem.client import Client
 from fedgem.consensus import Consensus
-from fedgem.engines.local import LocalEngine, State, Task
+from fedgem.engines.engine import State, Task
+from fedgem.engines.local import LocalEngine
 from fedgem.scaling import Moments
 from fedgem.server import Training
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from fedgem.errors import InputError
 from fedgem.typing import Array, BoolArray
 
 # Small enough for a core's cache to matter, large enough for Python not to. The bounds of the
@@ -23,6 +24,10 @@ FEW_DISTINCT = 10
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+
+def _elsewhere() -> Iterator[Array]:
+    raise InputError("Found rows that stay with their client, expected rows in this process.")
 
 
 def block_length(n_features: int) -> int:
@@ -69,6 +74,19 @@ class Rows:
                 for start in range(0, len(X), length)
             ),
         )
+
+    @classmethod
+    def elsewhere(cls, shape: tuple[int, int], dtype: np.dtype[np.floating[Any]]) -> Rows:
+        """Stand for the rows of a client in another process.
+
+        Their shape is all that is known; their number is 0 until the client has told it.
+        """
+        return cls(shape, dtype, _elsewhere)
+
+    @property
+    def are_elsewhere(self) -> bool:
+        """Whether the rows are in another process, and cannot be read."""
+        return self.read is _elsewhere
 
     @property
     def n_kept(self) -> int:

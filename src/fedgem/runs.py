@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from fedgem import __version__, checkpoints, storage
-from fedgem.engines.local import LocalEngine
+from fedgem.engines.engine import Engine
 from fedgem.errors import InputError, StoredFileError
 from fedgem.estimator import FedGEM
 from fedgem.files import Source, open_source
 from fedgem.inputs import check
-from fedgem.typing import Array, BoolArray, IntArray
+from fedgem.typing import Array, IntArray
 from fedgem.writing import Columns, appearing, lines_of, refuse_existing, write_table
 
 # What a run's folder holds, and so what may be deleted to make room for a new one.
@@ -81,7 +81,7 @@ def fit_files(
     options: Options,
     *,
     command: str,
-    engine: LocalEngine,
+    engine: Engine,
     force: bool = False,
 ) -> Run:
     """Fit a file for each client and write the run's folder, whole or not at all.
@@ -99,7 +99,7 @@ def fit_files(
         How to fit.
     command : str
         What the user typed, for the record.
-    engine : LocalEngine
+    engine : Engine
         What carries the messages.
     force : bool
         Whether a run that is already there may be replaced.
@@ -108,35 +108,62 @@ def fit_files(
     sources = open_clients(files, options)
     checkpoint = checkpoint_of(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    model = FedGEM(
-        options.clusters_per_client,
-        upsilon=options.upsilon,
-        scale=options.scale,
-        engine=engine,
-        random_state=options.seed,
-    ).fit(sources, checkpoint=checkpoint)
+    model = asked_for(options, engine).fit(sources, checkpoint=checkpoint)
     labels = dict(zip(model.clients_, model.labels_, strict=True))
-    settings = asdict(options)
-    if options.upsilon is None:
-        del settings["upsilon"]
-    about = {
-        "fedgem": __version__,
-        "command": command,
-        "settings": settings,
-        "members": {
-            name: _members(own, has)
-            for (name, own), has in zip(labels.items(), model.memberships_, strict=True)
-        },
+    counts = {
+        name: np.bincount(own, minlength=model.n_clusters_).tolist() for name, own in labels.items()
     }
-    run = Run(model, about)
+    run = Run(model, about_run(model, options, command, counts))
     with appearing(out, CONTENTS, force=force) as folder:
         (folder / "labels").mkdir(parents=True)
         for name, own in labels.items():
             columns = about_rows(sources[name], cluster=own)
             write_table(folder / "labels" / f"{name}.csv", columns, lines_of(columns))
-        _write(folder, run)
+        write_run(folder, run)
     checkpoint.unlink(missing_ok=True)
     return run
+
+
+def asked_for(options: Options, engine: Engine) -> FedGEM:
+    """Return the model that the options ask for."""
+    return FedGEM(
+        options.clusters_per_client,
+        upsilon=options.upsilon,
+        scale=options.scale,
+        engine=engine,
+        random_state=options.seed,
+    )
+
+
+def about_run(
+    model: FedGEM, options: Options, command: str, counts: Mapping[str, Sequence[int]]
+) -> dict[str, Any]:
+    """Return the content of ``run.json``.
+
+    Parameters
+    ----------
+    model : FedGEM
+        What was found.
+    options : Options
+        What was asked for.
+    command : str
+        What the user typed.
+    counts : dict of str to sequence of int
+        How many of each client's rows each cluster got.
+    """
+    settings = asdict(options)
+    if options.upsilon is None:
+        del settings["upsilon"]
+    return {
+        "fedgem": __version__,
+        "command": command,
+        "settings": settings,
+        "members": {
+            # None stands for a cluster that the client does not have.
+            name: [n if it_has else None for n, it_has in zip(counts[name], has, strict=True)]
+            for name, has in zip(model.clients_, model.memberships_, strict=True)
+        },
+    }
 
 
 def checkpoint_of(out: Path) -> Path:
@@ -271,13 +298,7 @@ def about_rows(source: Source, **columns: np.ndarray[Any, Any]) -> Columns:
     return {"id": source.ids if whole else source.ids.astype(str)} | columns
 
 
-def _members(labels: IntArray, memberships: BoolArray) -> list[int | None]:
-    """Count a client's rows in each cluster; None stands for a cluster that it does not have."""
-    counts = np.bincount(labels, minlength=len(memberships)).tolist()
-    return [n if has else None for n, has in zip(counts, memberships, strict=True)]
-
-
-def _write(folder: Path, run: Run) -> None:
+def write_run(folder: Path, run: Run) -> None:
     """Write all of a run but its labels."""
     model, description = run.model, describe(run)
     model.save(folder / "model.npz")

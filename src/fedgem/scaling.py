@@ -11,9 +11,9 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedgem.client import Client
+from fedgem.engines.engine import Engine
 from fedgem.engines.local import LocalEngine
 from fedgem.gaussian.statistics import Statistics
-from fedgem.inputs import collect
 from fedgem.messages import Message, MomentsRequest
 from fedgem.rows import Rows, block_length
 from fedgem.typing import Array
@@ -66,7 +66,7 @@ class Moments:
         return replace(self, total=total, resolution=resolution, round=1)
 
 
-def common_scale(rows: Mapping[str, Rows], engine: LocalEngine) -> tuple[Array, Array]:
+def common_scale(rows: Mapping[str, Rows], engine: Engine) -> tuple[Array, Array]:
     """Return the mean and the standard deviation of each feature over all clients.
 
     A feature that does not vary has the standard deviation 0, not what rounding made of it.
@@ -89,7 +89,7 @@ def common_scale(rows: Mapping[str, Rows], engine: LocalEngine) -> tuple[Array, 
     return mean, np.sqrt(np.where(variance > rounding, variance, 0.0))
 
 
-def within_scale(clients: Mapping[str, Client], engine: LocalEngine) -> Array:
+def within_scale(clients: Mapping[str, Client], engine: Engine) -> Array:
     """Return the standard deviation of each feature within the clients' own clusters.
 
     Unit covariances mean clusters of unit spread: on features whose *total* variance is one,
@@ -144,27 +144,28 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     array([[0.]])
     """
 
-    def __init__(self, *, engine: LocalEngine | None = None) -> None:
+    def __init__(self, *, engine: Engine | None = None) -> None:
         self.engine = engine
 
-    def fit(self, X: Any, y: Any = None, *, clients: Any = None) -> Self:
+    def fit(self, X: Any = None, y: Any = None, *, clients: Any = None) -> Self:
         """Learn the common scale.
 
         Parameters
         ----------
         X : list or dict of arrays, data frames or paths, or one array or data frame
-            The rows of each client, or of all.
+            The rows of each client, or of all; nothing where the engine's clients hold them.
         y : ignored
         clients : array of shape (N,), optional
             With one array, the client of each row.
         """
-        inputs = collect(X, clients)
+        engine = self.engine or LocalEngine()
+        inputs = engine.inputs(X, clients)
         self.n_features_in_ = next(iter(inputs.rows.values())).shape[1]
         if inputs.feature_names is not None:
             self.feature_names_in_ = np.array(inputs.feature_names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        mean, scale = common_scale(inputs.rows, self.engine or LocalEngine())
+        mean, scale = common_scale(inputs.rows, engine)
         self.mean_ = mean.astype(inputs.dtype)
         self.scale_ = np.where(scale > 0, scale, 1.0).astype(inputs.dtype)
         return self

@@ -15,7 +15,7 @@ from fedgem.consensus import (
     number_probabilities,
     side_by_side,
 )
-from fedgem.engines.local import LocalEngine
+from fedgem.engines.engine import Engine
 from fedgem.fitted import FittedMixture, fitted
 from fedgem.gaussian.covariances import CovarianceType
 from fedgem.gaussian.density import log_of
@@ -40,7 +40,7 @@ def fit_shared(
     *,
     shift: Array,
     scale: Array,
-    engine: LocalEngine,
+    engine: Engine,
     seed: int,
     saved: Consensus | None,
     on_round: Callable[[Consensus], None],
@@ -90,7 +90,7 @@ def fit_shared(
 
 
 def _subspace(
-    clients: Mapping[str, Client], covariance_type: CovarianceType, engine: LocalEngine
+    clients: Mapping[str, Client], covariance_type: CovarianceType, engine: Engine
 ) -> tuple[Subspace, Array]:
     """Return the subspace to fit in, and the variances that keep covariances sound there."""
     full = covariance_type in ("full", "tied")
@@ -110,7 +110,7 @@ def _relied_on(
     clients: Mapping[str, Client],
     names: Sequence[str],
     mixture: FittedMixture,
-    engine: LocalEngine,
+    engine: Engine,
     seed: int,
 ) -> dict[str, Any]:
     """Let the clients find out what others' rows should count, and what that makes of theirs."""

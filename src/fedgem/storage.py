@@ -15,7 +15,7 @@ import os
 import zipfile
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -96,7 +96,7 @@ def save(path: str | os.PathLike[str], kind: str, content: Any) -> None:
         raise
 
 
-def load(path: str | os.PathLike[str], kind: str) -> Any:
+def load(path: str | os.PathLike[str] | IO[bytes], kind: str) -> Any:
     """Read a file that `save` wrote; refuse anything else in one sentence."""
     try:
         with zipfile.ZipFile(path) as archive:

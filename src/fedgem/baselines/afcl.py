@@ -29,7 +29,7 @@ from scipy.spatial.distance import cdist
 
 from fedgem.baselines.method import Federation, Method, method
 from fedgem.client import Client, respond
-from fedgem.engines.local import LocalEngine
+from fedgem.engines.engine import Engine
 from fedgem.gaussian.initialisation import start
 from fedgem.messages import Message
 from fedgem.typing import Array, IntArray
@@ -271,7 +271,7 @@ class AFCL(Method):
         self,
         n_local_components: object = 2,
         max_iter: int = 100,
-        engine: LocalEngine | None = None,
+        engine: Engine | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.n_local_components = n_local_components

@@ -7,7 +7,7 @@ import numpy as np
 from fedgem.baselines.central_kmeans import CentralKMeans
 from fedgem.baselines.method import Federation, Method, method
 from fedgem.checks import require
-from fedgem.engines.local import LocalEngine
+from fedgem.engines.engine import Engine
 from fedgem.estimator import FedGEM
 from fedgem.typing import Array, IntArray
 
@@ -47,7 +47,7 @@ class Alone(Method):
         self,
         model: str = "k-means",
         n_local_components: object = 2,
-        engine: LocalEngine | None = None,
+        engine: Engine | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.model = model

@@ -16,7 +16,7 @@ from sklearn.cluster import HDBSCAN
 from sklearn.neighbors import NearestNeighbors, radius_neighbors_graph
 
 from fedgem.baselines.method import Federation, Method, method
-from fedgem.engines.local import LocalEngine
+from fedgem.engines.engine import Engine
 from fedgem.typing import Array, IntArray
 
 MOST_ROWS = 5_000
@@ -29,7 +29,7 @@ class CentralDensity(Method):
 
     def __init__(
         self,
-        engine: LocalEngine | None = None,
+        engine: Engine | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.engine = engine

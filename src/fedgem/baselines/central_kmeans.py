@@ -9,7 +9,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from fedgem.baselines.method import Federation, Method, method
-from fedgem.engines.local import LocalEngine
+from fedgem.engines.engine import Engine
 from fedgem.typing import Array
 
 
@@ -35,7 +35,7 @@ class CentralKMeans(Method):
     def __init__(
         self,
         n_clusters: int = 8,
-        engine: LocalEngine | None = None,
+        engine: Engine | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.n_clusters = n_clusters

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 from fedgem.baselines.method import Federation, Method, method
-from fedgem.engines.local import LocalEngine
+from fedgem.engines.engine import Engine
 from fedgem.typing import Array, IntArray
 
 
@@ -91,7 +91,7 @@ class CentralGMM(CentralMixture):
         max_iter: int = 20,
         covariance_type: str = "full",
         init_params: str = "kmeans",
-        engine: LocalEngine | None = None,
+        engine: Engine | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.n_clusters = n_clusters
@@ -148,7 +148,7 @@ class CentralDPGMM(CentralMixture):
         max_iter: int = 20,
         covariance_type: str = "spherical",
         init_params: str = "k-means++",
-        engine: LocalEngine | None = None,
+        engine: Engine | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.n_local_components = n_local_components

@@ -43,7 +43,7 @@ from fedgem.baselines.method import Federation, Method, method
 from fedgem.baselines.start import federated_start
 from fedgem.checks import is_number, require
 from fedgem.client import Client, respond
-from fedgem.engines.local import LocalEngine
+from fedgem.engines.engine import Engine
 from fedgem.gaussian.statistics import Statistics
 from fedgem.messages import Message
 from fedgem.rows import Rows, map_in_order
@@ -194,7 +194,7 @@ class FederatedCMeans(Method):
         n_clusters: int = 8,
         fuzziness: float = 2.0,
         max_iter: int = 20,
-        engine: LocalEngine | None = None,
+        engine: Engine | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.n_clusters = n_clusters

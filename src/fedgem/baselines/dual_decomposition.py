@@ -46,7 +46,7 @@ from fedgem.baselines.lloyd import lloyd_step
 from fedgem.baselines.method import Federation, Method, method
 from fedgem.baselines.start import federated_start
 from fedgem.client import Client, respond
-from fedgem.engines.local import LocalEngine
+from fedgem.engines.engine import Engine
 from fedgem.gaussian.statistics import Statistics
 from fedgem.messages import Message
 from fedgem.typing import Array
@@ -155,7 +155,7 @@ class DualDecomposition(Method):
         self,
         n_clusters: int = 8,
         max_iter: int = 20,
-        engine: LocalEngine | None = None,
+        engine: Engine | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.n_clusters = n_clusters

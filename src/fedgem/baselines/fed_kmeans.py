@@ -11,7 +11,7 @@ import numpy as np
 from fedgem.baselines.lloyd import k_means, lloyd_step, seeds
 from fedgem.baselines.method import Federation, Method, method
 from fedgem.client import Client, respond
-from fedgem.engines.local import LocalEngine
+from fedgem.engines.engine import Engine
 from fedgem.errors import InputError
 from fedgem.gaussian.statistics import Statistics
 from fedgem.messages import Message
@@ -99,7 +99,7 @@ class FedKmeans(Method):
         n_clusters: int = 8,
         *,
         max_iter: int = 20,
-        engine: LocalEngine | None = None,
+        engine: Engine | None = None,
         random_state: int | np.random.RandomState | None = None,
     ):
         self.n_clusters = n_clusters

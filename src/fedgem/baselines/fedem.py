@@ -37,7 +37,7 @@ import numpy as np
 
 from fedgem.baselines.method import Federation, Method, method
 from fedgem.baselines.start import federated_start
-from fedgem.engines.local import LocalEngine
+from fedgem.engines.engine import Engine
 from fedgem.gaussian.covariances import Gaussians
 from fedgem.gaussian.density import log_joint
 from fedgem.gaussian.mixture import SMALL_GAIN, regularised, weights_of
@@ -89,7 +89,7 @@ class FedEM(Method):
         self,
         n_clusters: int = 8,
         max_iter: int = 200,
-        engine: LocalEngine | None = None,
+        engine: Engine | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.n_clusters = n_clusters

@@ -15,7 +15,7 @@ from fedgem.baselines.lloyd import k_means, lloyd
 from fedgem.baselines.method import Federation, Method, method
 from fedgem.checks import require
 from fedgem.client import Client, respond
-from fedgem.engines.local import LocalEngine
+from fedgem.engines.engine import Engine
 from fedgem.gaussian.kernels import FASTMATH
 from fedgem.gaussian.statistics import Statistics
 from fedgem.messages import Message, MomentsRequest
@@ -192,7 +192,7 @@ class FFCM(Method):
         average: int = 1,
         n_local_steps: int = 1000,
         max_iter: int = 20,
-        engine: LocalEngine | None = None,
+        engine: Engine | None = None,
         random_state: int | np.random.RandomState | None = None,
     ):
         self.n_clusters = n_clusters

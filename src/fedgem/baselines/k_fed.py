@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 from fedgem.baselines.lloyd import k_means, lloyd, lloyd_step
 from fedgem.baselines.method import Federation, Method, method
 from fedgem.client import Client, respond
-from fedgem.engines.local import LocalEngine
+from fedgem.engines.engine import Engine
 from fedgem.messages import Message
 from fedgem.rows import Rows
 from fedgem.typing import Array, IntArray
@@ -144,7 +144,7 @@ class KFed(Method):
         n_clusters: int = 8,
         *,
         n_local_components: Any = 2,
-        engine: LocalEngine | None = None,
+        engine: Engine | None = None,
         random_state: int | np.random.RandomState | None = None,
     ):
         self.n_clusters = n_clusters

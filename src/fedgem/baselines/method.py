@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from fedgem.base import FederatedClusterer
 from fedgem.checks import component_weights, is_whole, require
 from fedgem.client import Client
+from fedgem.engines.engine import Engine
 from fedgem.engines.local import LocalEngine
 from fedgem.inputs import collect
 from fedgem.messages import Message
@@ -57,7 +58,7 @@ class Federation:
     """
 
     clients: Mapping[str, Client]
-    engine: LocalEngine
+    engine: Engine
     seed: int
     history: list[Round] = field(default_factory=list)
 
@@ -104,7 +105,7 @@ class Method(FederatedClusterer):
     told how many a client has, `n_local_components`, as `FedGEM` has it.
     """
 
-    engine: LocalEngine | None
+    engine: Engine | None
     random_state: int | np.random.RandomState | None
     means_: Array
 

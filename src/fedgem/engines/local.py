@@ -8,30 +8,14 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any
 
 import numpy as np
 
 from fedgem.checks import is_number, is_whole, require
 from fedgem.client import Client, respond
-from fedgem.messages import Message
-
-
-class Task(Protocol):
-    """What an engine runs: a state of the server."""
-
-    @property
-    def round(self) -> int:
-        """The round that comes next."""
-
-    def requests(self) -> Mapping[str, Message]:
-        """Return the next request to each client; none when the task is done."""
-
-    def advance(self, replies: Mapping[str, Any], seconds: float) -> Self:
-        """Return the state that follows on these replies."""
-
-
-State = TypeVar("State", bound=Task)
+from fedgem.engines.engine import State
+from fedgem.inputs import Inputs, collect
 
 
 @dataclass(frozen=True)
@@ -63,6 +47,10 @@ class LocalEngine:
         require("n_jobs", self.n_jobs, "a whole number from 1, or None", holds)
         holds = is_number(self.participation) and 0 < self.participation <= 1
         require("participation", self.participation, "a share above 0, at most 1", holds)
+
+    def inputs(self, X: Any, ids: Any = None) -> Inputs:
+        """Return the clients' rows, as `fedgem.inputs.collect` does."""
+        return collect(X, ids)
 
     def run(
         self,
