@@ -16,10 +16,10 @@ from fedgem.gaussian.statistics import Statistics
 from fedgem.rows import Rows
 from fedgem.shared import (
     SharedMixture,
-    akaike_information,
     all_likelihoods,
     bayesian_information,
     cluster_moments,
+    evidence,
     local_weights,
     merged,
     n_parameters,
@@ -351,14 +351,24 @@ def test_the_bic():
     assert_allclose(found, -120 - 0.5 * 12 * np.log(60) - own)
 
 
-def test_the_aic():
-    mixture = random_mixture("diag", np.random.default_rng(0))  # 3 clients, 2 clusters, 3 parts
-    mixture = replace(mixture, log_likelihoods=np.array([-5.0, np.nan, -7.0]))
-    shared = 3 * (2 + 2) + 1  # means, variances, a share
-    found = akaike_information(mixture, np.array([10, 20, 20]), "diag")
-    assert_allclose(found, -5 - 7 - 12 / 30 * 20 - shared - 3)
+def test_the_evidence():
+    mixture = random_mixture("diag", np.random.default_rng(0), cluster_of=(0, 1, 2))
+    n_rows = np.array([10, 20, 20])
+    counts = np.array([[9.0, 1.0, 0.0], [0.0, 20.0, 0.0], [5.0, 5.0, 10.0]])
+    mixture = replace(
+        mixture,
+        statistics=replace(mixture.statistics, counts=counts.sum(axis=0)),
+        local_counts=counts,
+        log_likelihoods=np.array([-5.0, np.nan, -7.0]),
+    )
+    d = 2
+    means = d * np.log([15, 27, 11]).sum() / 2
+    variances = d * np.log([16 / 2, 28 / 2, 12 / 2]).sum() / 2
+    own = (np.log(10) + 2 * np.log(20)) / 2  # for two, one and three clusters
+    found = evidence(mixture, n_rows, "diag")
+    assert_allclose(found, -5 - 7 - 12 / 30 * 20 - means - variances - own)
     unknown = replace(mixture, log_likelihoods=np.full(3, np.nan))
-    assert akaike_information(unknown, np.array([10, 20, 20]), "diag") == -np.inf
+    assert evidence(unknown, n_rows, "diag") == -np.inf
 
 
 @given(seeds, st.integers(1, 6))

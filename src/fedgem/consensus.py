@@ -36,10 +36,10 @@ from fedgem.messages import FitReply, FitRequest, Message, ShareReply, ShareRequ
 from fedgem.server import Round
 from fedgem.shared import (
     SharedMixture,
-    akaike_information,
     all_are_kept,
     all_likelihoods,
     bayesian_information,
+    evidence,
     local_weights,
     merged,
     n_parameters,
@@ -153,10 +153,10 @@ class Consensus:
         return max(n_told_apart(widest.local_counts, self.n_rows), self.fewest)
 
     def score(self, mixture: SharedMixture) -> float:
-        """Return the BIC; the AIC as long as clients only guess how many clusters they have."""
+        """Return the BIC; the evidence while clients only guess how many clusters they have."""
         covariance_type = self.settings.covariance_type
         if self.guessed:
-            return akaike_information(mixture, self.n_rows, covariance_type)
+            return evidence(mixture, self.n_rows, covariance_type)
         return bayesian_information(mixture, self.n_rows, self.n_local, covariance_type)
 
     def requests(self) -> Mapping[str, Message]:

@@ -291,15 +291,20 @@ def bayesian_information(
     return float(likelihood - shared - own_penalties(mixture, n_rows, n_local).sum())
 
 
-def akaike_information(
-    mixture: SharedMixture, n_rows: IntArray, covariance_type: CovarianceType
-) -> float:
-    """Return the AIC of a mixture that clients may use all of, as a log-likelihood."""
+def evidence(mixture: SharedMixture, n_rows: IntArray, covariance_type: CovarianceType) -> float:
+    """Return the log-evidence of clusters that all clients may use, by Laplace's approximation.
+
+    A parameter that n rows tell of costs log((n + m) / m) / 2 where its prior counts as m rows: one
+    row for means and for weights, d rows for covariances (`fedgem.gaussian.mixture.regularised`).
+    What tells of a cluster are its own rows, and a client pays for the clusters that it has.
+    """
     if np.isnan(mixture.log_likelihoods).all():
         return -np.inf
-    own = len(n_rows) * (mixture.n_clusters - 1)
-    likelihood = all_likelihoods(mixture, n_rows).sum()
-    return float(likelihood - n_parameters(mixture, covariance_type) - own)
+    n, d = mixture.statistics.counts, mixture.statistics.means.shape[1]
+    of_covariance = {"full": d * (d + 1) / 2, "diag": d, "spherical": 1}.get(covariance_type, 0)
+    shared = d * np.log(n + 1).sum() + of_covariance * np.log((n + d) / d).sum()
+    own = own_penalties(mixture, n_rows, n_present(mixture.cluster_counts)).sum()
+    return float(all_likelihoods(mixture, n_rows).sum() - 0.5 * shared - own)
 
 
 def undecided(mixture: SharedMixture) -> float:
