@@ -17,6 +17,7 @@ from fedgem.baselines.afcl import (
 )
 from fedgem.client import Client, respond
 from fedgem.datasets import make_federated_blobs
+from fedgem.inputs import collect
 from fedgem.messages import SharedPart, ShareRequest, TrainReply, leaves
 from fedgem.rows import Rows
 
@@ -26,6 +27,9 @@ class Listening:
 
     def __init__(self):
         self.heard = []
+
+    def inputs(self, X, ids=None):
+        return collect(X, ids)
 
     def run(self, state, clients, *, seed=0, on_round=lambda state: None):
         while requests := state.requests():
