@@ -110,7 +110,7 @@ def _scaled(squared_distance, scale):  # type: ignore[no-untyped-def]
     return np.sqrt(squared_distance) / scale if scale > 0.0 else np.inf
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@njit(cache=True, nogil=True)
 def _gap(tree, a, b):  # type: ignore[no-untyped-def]
     """Return a lower bound on the scaled distance between what two nodes hold."""
     between_boxes = 0.0

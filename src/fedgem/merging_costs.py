@@ -16,7 +16,6 @@ from fedgem.typing import Array, IntArray
 
 LANES = 32  # pairs that are factorised side by side
 STEP = 4  # features per inner step, and rows between two looks at the cost
-FASTMATH = {"contract"}  # sums keep their order, so that a pair costs the same in every lane
 
 
 class Components(NamedTuple):
@@ -72,7 +71,7 @@ def bench(n_features):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(cache=True, nogil=True, fastmath=FASTMATH)
+@njit(cache=True, nogil=True)
 def _load(r, components, work):  # type: ignore[no-untyped-def]
     """Write row `r` of the pairs' common covariances: what is within both, and between them."""
     offset = r * (r + 1) // 2
@@ -86,7 +85,7 @@ def _load(r, components, work):  # type: ignore[no-untyped-def]
             work.row[k, lane] = within + between * work.steps[k, lane]
 
 
-@njit(cache=True, nogil=True, fastmath=FASTMATH)
+@njit(cache=True, nogil=True)
 def _subtract_products(k, solved, factor, row):  # type: ignore[no-untyped-def]
     """Subtract from `row[k]` its products with the features before it."""
     for m in range(0, k, STEP):
@@ -97,7 +96,7 @@ def _subtract_products(k, solved, factor, row):  # type: ignore[no-untyped-def]
             row[k, lane] = value
 
 
-@njit(cache=True, nogil=True, fastmath=FASTMATH)
+@njit(cache=True, nogil=True)
 def _eliminate(r, work):  # type: ignore[no-untyped-def]
     """Factorise row `r` into L D L'; return its pivot in `work.row[r]`."""
     row, solved, factor, inverses = work.row, work.solved, work.factor, work.inverses
@@ -115,7 +114,7 @@ def _eliminate(r, work):  # type: ignore[no-untyped-def]
         work.product[lane] *= row[r, lane]
 
 
-@njit(cache=True, nogil=True, fastmath=FASTMATH)
+@njit(cache=True, nogil=True)
 def compare(limit, components, size_free, work):  # type: ignore[no-untyped-def]
     """Write what merging `work.first` and `work.second` costs; above the limit, less may do."""
     counts, means, logs = components.counts, components.means, components.logs

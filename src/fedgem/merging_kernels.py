@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from fedgem.kdtree import build
-from fedgem.merging_costs import FASTMATH, LANES, bench, compare, fill_logs
+from fedgem.merging_costs import LANES, bench, compare, fill_logs
 from fedgem.typing import Array, IntArray
 
 
@@ -175,7 +175,7 @@ def cheapest_pairs(rows, components, index, size_free, costs, first, second):  #
         costs[i], first[i], second[i] = cheapest_pair(i, components, index, size_free, work)
 
 
-@njit(cache=True, nogil=True, fastmath=FASTMATH)
+@njit(cache=True, nogil=True)
 def _merge(i, j, age, components, index):  # type: ignore[no-untyped-def]
     """Put what becomes of `i` and `j` in the row `i`, which is the lower one."""
     counts, means, packed = components.counts, components.means, components.packed
