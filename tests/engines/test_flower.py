@@ -30,10 +30,7 @@ def rows():
 
 
 def compile_all(X):
-    """Compile what these fits need, so that all processes load the same code.
-
-    What a process compiles itself can differ in the last bit from what it loads afterwards.
-    """
+    """Compile what these fits need once, instead of in every process."""
     FedGEM(2, upsilon=2.0, random_state=4).fit(X)
     engine = RemoteEngine(Direct(answers_of(X)), expect=len(X))
     FedGEM(2, upsilon=2.0, random_state=4, engine=engine).fit()

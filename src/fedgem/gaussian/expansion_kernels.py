@@ -126,7 +126,7 @@ def collect_pairs(products, inverse, y, factor, covariances, cancelled):  # type
                 covariances[k, m, i] = total
 
 
-@njit(nogil=True, fastmath=FASTMATH, cache=True)
+@njit(nogil=True, fastmath=FASTMATH, cache=True, forceinline=True)
 def _fill(kind, y, norms, products):  # type: ignore[no-untyped-def]
     """Write the products of a tile's features, one row for each."""
     n_features, tile = y.shape
@@ -155,7 +155,7 @@ def _fill(kind, y, norms, products):  # type: ignore[no-untyped-def]
     return f + 1
 
 
-@njit(nogil=True, fastmath=FASTMATH, cache=True)
+@njit(nogil=True, fastmath=FASTMATH, cache=True, forceinline=True)
 def _offsets(x, centre, out):  # type: ignore[no-untyped-def]
     """Write x - centre."""
     n_features, tile = x.shape
@@ -165,7 +165,7 @@ def _offsets(x, centre, out):  # type: ignore[no-untyped-def]
             out[j, t] = x[j, t] - c
 
 
-@njit(nogil=True, fastmath=FASTMATH, cache=True)
+@njit(nogil=True, fastmath=FASTMATH, cache=True, forceinline=True)
 def _whitened(matrix, offsets, out):  # type: ignore[no-untyped-def]
     """Write matrix @ offsets, for a matrix or for what stands on its diagonal."""
     n_features, tile = offsets.shape
@@ -178,7 +178,7 @@ def _whitened(matrix, offsets, out):  # type: ignore[no-untyped-def]
             out[j, t] = scale * offsets[j, t]
 
 
-@njit(nogil=True, fastmath=FASTMATH, cache=True)
+@njit(nogil=True, fastmath=FASTMATH, cache=True, forceinline=True)
 def _norms(y, out):  # type: ignore[no-untyped-def]
     """Write the squared norm of every row; return the largest."""
     n_features, tile = y.shape
@@ -193,7 +193,7 @@ def _norms(y, out):  # type: ignore[no-untyped-def]
     return largest
 
 
-@njit(nogil=True, fastmath=FASTMATH, cache=True)
+@njit(nogil=True, fastmath=FASTMATH, cache=True, forceinline=True)
 def _softmax(logits, common, gamma, n_tile):  # type: ignore[no-untyped-def]
     """Write the responsibilities, transposed; return the log-likelihood.
 
@@ -227,7 +227,7 @@ def _softmax(logits, common, gamma, n_tile):  # type: ignore[no-untyped-def]
     return log_likelihood
 
 
-@njit(nogil=True, fastmath=FASTMATH, cache=True)
+@njit(nogil=True, fastmath=FASTMATH, cache=True, forceinline=True)
 def _scatter(x, anchor, gamma, k, offsets, weighted, sums, scatter, part):  # type: ignore[no-untyped-def]
     """Add one component's offsets from its anchor and their products, in a tile."""
     n_features, tile = x.shape

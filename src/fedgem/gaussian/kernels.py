@@ -16,7 +16,10 @@ TILE = 8
 STEP = 4  # features per inner step; `padded` fills up the last one
 LANES = 8  # components per vector register; `padded` fills up the last one
 
-# Sums may be reordered and contracted; infinities and NaNs keep their meaning.
+# Sums may be reordered and contracted; infinities and NaNs keep their meaning. How, depends on what
+# a function is compiled with. One that is called from a compiled function is there in two copies,
+# its own and the caller's, and a process uses its own or not depending on what it has compiled
+# itself: so such a function is always inlined.
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 
 
@@ -34,7 +37,8 @@ def padded(means: Array, log_weights: Array) -> tuple[Array, Array]:
     return transposed, weights
 
 
-@njit(fastmath={"contract"}, cache=True)  # reassociation would undo the rounding trick below
+# Reassociation would undo the rounding trick below.
+@njit(fastmath={"contract"}, cache=True, forceinline=True)
 def _exp(x):  # type: ignore[no-untyped-def]
     """Exponential of a number that is not positive, in a form that compilers vectorise.
 
