@@ -1,4 +1,5 @@
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -190,3 +191,8 @@ def test_each_size_has_an_axis_of_its_own():
 def test_no_page_of_nothing(tmp_path):
     with pytest.raises(ValueError, match="found no rows"):
         page(tmp_path)
+
+
+def test_the_page_of_benchmarks_is_that_of_its_rows():
+    docs = Path(__file__).parents[2] / "docs"
+    assert page(docs / "benchmarks") == (docs / "benchmarks.md").read_text()

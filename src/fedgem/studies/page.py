@@ -1,6 +1,6 @@
 """The page of benchmarks, written from the rows that were measured.
 
-python -m fedgem.studies.page fedgem-study > docs/benchmarks.md
+python -m fedgem.studies.page docs/benchmarks > docs/benchmarks.md
 """
 
 from __future__ import annotations
