@@ -15,6 +15,15 @@ from fedgem.rows import Rows
 from fedgem.typing import Array, IntArray
 
 
+def keep_features(estimator: BaseEstimator, inputs: Inputs) -> None:
+    """Let an estimator remember what `fit` was given, to compare later rows with."""
+    estimator.n_features_in_ = next(iter(inputs.rows.values())).shape[1]
+    if inputs.feature_names is not None:
+        estimator.feature_names_in_ = np.array(inputs.feature_names, dtype=object)
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+
+
 class FederatedClusterer(ClusterMixin, BaseEstimator):
     """Base of the estimators: it knows the features of `fit`, and labels rows block by block."""
 
@@ -42,14 +51,6 @@ class FederatedClusterer(ClusterMixin, BaseEstimator):
 
     def _predict_rows(self, rows: Rows, client: str | None) -> IntArray:
         return np.concatenate([self._labels_of(block, client) for block in rows.blocks()])
-
-    def _keep_features(self, inputs: Inputs) -> None:
-        """Remember what `fit` was given, to compare later rows with."""
-        self.n_features_in_ = next(iter(inputs.rows.values())).shape[1]
-        if inputs.feature_names is not None:
-            self.feature_names_in_ = np.array(inputs.feature_names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
 
     def _keep_labels(self, inputs: Inputs) -> None:
         """Label the rows of `fit`: a list, or an array where it was given one.

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from fedgem import checkpoints, storage
-from fedgem.base import FederatedClusterer
+from fedgem.base import FederatedClusterer, keep_features
 from fedgem.checks import (
     check_parameters,
     component_weights,
@@ -386,7 +386,7 @@ class FedGEM(FederatedClusterer):
                 delattr(self, name)
         for name, value in found.items():
             setattr(self, name, value)
-        self._keep_features(inputs)
+        keep_features(self, inputs)
         self.scale_ = scale.astype(inputs.dtype)
         self._calibrate(inputs.rows, engine, seed)
         self.means_ = self.means_.astype(inputs.dtype)

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fedgem.base import keep_features
 from fedgem.client import Client
 from fedgem.engines.engine import Engine
 from fedgem.engines.local import LocalEngine
@@ -160,11 +161,7 @@ class FederatedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         engine = self.engine or LocalEngine()
         inputs = engine.inputs(X, clients)
-        self.n_features_in_ = next(iter(inputs.rows.values())).shape[1]
-        if inputs.feature_names is not None:
-            self.feature_names_in_ = np.array(inputs.feature_names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        keep_features(self, inputs)
         mean, scale = common_scale(inputs.rows, engine)
         self.mean_ = mean.astype(inputs.dtype)
         self.scale_ = np.where(scale > 0, scale, 1.0).astype(inputs.dtype)

@@ -22,8 +22,8 @@ What was checked: the authors' program, from which the steps above are. What is 
   `fedgem.baselines.start`.
 - Their hard clients are silent on a cluster of which they have a single row, as its sum would be
   that row. That is not lossless; ours send it.
-- In the program distances of 0 count as the machine's epsilon, here as the least positive number,
-  whatever the scale of the rows.
+- In the program distances of 0 count as the machine's epsilon; here a row that is a centre belongs
+  to it alone, whatever the scale of the rows.
 - They stop once the centres move little, or after 10 rounds; their program, and ours, runs all
   its rounds, 20 as all methods here.
 """
@@ -36,8 +36,8 @@ from functools import reduce
 from operator import add
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
+from fedgem.baselines.fuzzy import fuzzy_step
 from fedgem.baselines.lloyd import lloyd_step
 from fedgem.baselines.method import Federation, Method, method
 from fedgem.baselines.start import federated_start
@@ -46,7 +46,7 @@ from fedgem.client import Client, respond
 from fedgem.engines.engine import Engine
 from fedgem.gaussian.statistics import Statistics
 from fedgem.messages import Message
-from fedgem.rows import Rows, map_in_order
+from fedgem.rows import Rows
 from fedgem.typing import Array
 
 
@@ -80,34 +80,7 @@ class CentresReply(Message):
     statistics: Statistics
 
 
-def memberships(squared: Array, fuzziness: float) -> Array:
-    """Return how far each row belongs to each centre.
-
-    Parameters
-    ----------
-    squared : array of shape (N, K)
-        The squared distances of rows from centres.
-    fuzziness : float
-        How fuzzy, above 1.
-
-    Returns
-    -------
-    array of shape (N, K)
-        Each row adds up to one.
-
-    Examples
-    --------
-    >>> memberships(np.array([[1.0, 9.0]]), fuzziness=2.0)
-    array([[0.9, 0.1]])
-    """
-    squared = np.maximum(squared, np.finfo(np.float64).tiny)
-    closeness = (squared.min(axis=1, keepdims=True) / squared) ** (1 / (fuzziness - 1))
-    return np.asarray(closeness / closeness.sum(axis=1, keepdims=True))
-
-
-def c_step(
-    rows: Rows, centres: Array, fuzziness: float, pool: Executor | None = None
-) -> tuple[Statistics, float]:
+def c_step(rows: Rows, centres: Array, fuzziness: float) -> tuple[Statistics, float]:
     """Add up rows, each as far as it belongs to each centre.
 
     Parameters
@@ -118,8 +91,6 @@ def c_step(
         The centres.
     fuzziness : float
         1 for hard memberships, larger for fuzzy ones.
-    pool : Executor, optional
-        Threads for the blocks.
 
     Returns
     -------
@@ -137,27 +108,14 @@ def c_step(
     """
     if fuzziness == 1:
         return lloyd_step(rows, centres)
-    middle = centres.mean(axis=0)  # differences keep their precision wherever the rows lie
-
-    def of_block(block: Array) -> tuple[Statistics, float]:
-        squared = cdist(block, centres, "sqeuclidean")
-        weights = memberships(squared, fuzziness) ** fuzziness
-        counts = weights.sum(axis=0)
-        sums = weights.T @ (block - middle)
-        known = counts[:, None] > 0
-        steps = np.divide(sums, counts[:, None], out=centres - middle, where=known)
-        return Statistics(counts, middle + steps), float((weights * squared).sum())
-
-    parts, objectives = zip(
-        *map_in_order(of_block, rows.blocks(), None if rows.fit_one_block else pool), strict=True
-    )
-    return reduce(add, parts), sum(objectives)
+    _, statistics, objective = fuzzy_step(rows, centres, fuzziness)
+    return statistics, objective
 
 
 @respond.register
 def _centres(request: CentresRequest, client: Client, pool: Executor | None = None) -> CentresReply:
     """Say what the client's rows make of the centres."""
-    return CentresReply(c_step(client.rows, request.centres, request.fuzziness, pool)[0])
+    return CentresReply(c_step(client.rows, request.centres, request.fuzziness)[0])
 
 
 class FederatedCMeans(Method):

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.utils import check_random_state
 
-from fedgem.base import FederatedClusterer
+from fedgem.base import FederatedClusterer, keep_features
 from fedgem.checks import component_weights, is_whole, require
 from fedgem.client import Client
 from fedgem.engines.engine import Engine
@@ -142,7 +142,7 @@ class Method(FederatedClusterer):
             seed,
         )
         self.clients_ = tuple(inputs.rows)
-        self._keep_features(inputs)
+        keep_features(self, inputs)
         self.means_ = self._find(federation).astype(inputs.dtype)
         self.n_clusters_ = len(self.means_)
         self.history_ = tuple(federation.history)
